@@ -1,0 +1,25 @@
+"""torchsan: a sanitizer for PyTorch programs.
+
+Names are loaded when first used: importing torchsan costs nothing and does not import torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchsan.version import __version__
+
+if TYPE_CHECKING:
+    from torchsan.observe.api import freeze, heal, thaw, watch
+
+_HOMES = {name: "torchsan.observe.api" for name in ("watch", "heal", "freeze", "thaw")}
+
+__all__ = ["__version__", "freeze", "heal", "thaw", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'torchsan' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,103 @@
+"""Everything one invocation has to say; its JSON is the contract with CI and editors."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torchsan.model.finding import Finding
+
+SCHEMA = "torchsan/1"
+
+Outcome = Literal["faithful", "unfaithful", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """How one way of capturing a model fared against eager."""
+
+    method: str
+    outcome: Outcome
+    tried: int = 0
+    counterexample: str | None = None
+    finding: int | None = None
+    artifact: str | None = None
+    checks: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Capture:
+        return cls(**{name: data[name] for name in cls.__slots__ if name in data})
+
+
+@dataclass(slots=True)
+class Report:
+    """Findings in the order in which they were met, equal ones merged with a count."""
+
+    command: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    captures: list[Capture] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    torch: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> bool:
+        """Keep a finding; an equal one is only counted. True when it is new."""
+        for index, known in enumerate(self.findings):
+            if known.key == finding.key:
+                self.findings[index] = known.again(finding.count)
+                return False
+        self.findings.append(finding)
+        return True
+
+    def extend(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.add(finding)
+
+    def visible(self, *, possible: bool = False) -> list[Finding]:
+        return [f for f in self.findings if possible or f.certainty != "possible"]
+
+    @property
+    def alarms(self) -> list[Finding]:
+        """Findings that ask for action: errors and warnings that are not mere possibilities."""
+        return [f for f in self.visible() if f.level != "note"]
+
+    def summary(self) -> dict[str, Any]:
+        levels = Counter(finding.level for finding in self.findings)
+        return {
+            "errors": levels["error"],
+            "warnings": levels["warning"],
+            "notes": levels["note"],
+            "by_code": dict(sorted(Counter(finding.code for finding in self.findings).items())),
+            **self.extra,
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        from torchsan.version import __version__
+
+        return {
+            "schema": SCHEMA,
+            "tool": {"version": __version__, "torch": self.torch, "python": platform.python_version()},
+            "command": list(self.command),
+            "findings": [finding.as_json() for finding in self.findings],
+            "captures": [capture.as_json() for capture in self.captures],
+            "summary": {**self.summary(), "remarks": list(self.notes)},
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Report:
+        if data.get("schema") != SCHEMA:
+            raise ValueError(f"expected schema {SCHEMA!r}, found {data.get('schema')!r}")
+        return cls(
+            command=list(data["command"]),
+            findings=[Finding.from_json(finding) for finding in data["findings"]],
+            captures=[Capture.from_json(capture) for capture in data["captures"]],
+            notes=list(data["summary"].get("remarks", [])),
+            torch=data["tool"]["torch"],
+        )

@@ -12,7 +12,7 @@ from torchsan.version import __version__
 if TYPE_CHECKING:
     from torchsan.observe.api import freeze, heal, thaw, watch
 
-_HOMES = {name: "torchsan.observe.api" for name in ("watch", "heal", "freeze", "thaw")}
+_HOMES = dict.fromkeys(("watch", "heal", "freeze", "thaw"), "torchsan.observe.api")
 
 __all__ = ["__version__", "freeze", "heal", "thaw", "watch"]
 

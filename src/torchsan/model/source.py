@@ -14,8 +14,7 @@ def shown_path(path: str) -> str:
     if path.startswith("<"):
         return path
     full = os.path.normpath(os.path.join(START, path))
-    relative = os.path.relpath(full, START) if full.startswith(START + os.sep) else full
-    return relative
+    return os.path.relpath(full, START) if full.startswith(START + os.sep) else full
 
 
 def real_path(path: str) -> str:

@@ -73,7 +73,7 @@ def finding(module_globals: dict[str, Any], message: str, spans: Sequence[Span],
 
 def _rule(module: ModuleType) -> Rule:
     code = "TS" + module.__name__.rpartition(".")[2][2:5]
-    if module.CODE != code:
+    if code != module.CODE:
         raise ImportError(f"{module.__name__} declares {module.CODE}, its file name says {code}")
     return Rule(
         code=module.CODE,

@@ -1,0 +1,63 @@
+"""Every private torch API that we lean on, and what happens where it is missing.
+
+| API | used for | where it is missing |
+|---|---|---|
+| `torch.fx.traceback.format_stack` called by anomaly mode | the line of each autograd node | saves are told without their line |
+| `torch.autograd._engine_run_backward` | a look at the graph before and after each backward | no findings at backward |
+| `torch._C._autograd._get_sequence_nr` | which came first, the save or the write | versions alone decide |
+| `Node.metadata`, `Node._raw_saved_*` | line and tensor of a stale save | the save is told without its variable |
+| `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref` | comparing memory that NumPy can write | required |
+| `torch._dynamo.eval_frame._maybe_set_eval_frame` | stepping aside in compiled regions | we stay on; torch may then break its graphs |
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.autograd
+import torch.fx.traceback
+
+set_anomaly = torch.set_anomaly_enabled
+is_anomaly = torch.is_anomaly_enabled
+is_anomaly_check_nan = torch.is_anomaly_check_nan_enabled
+TensorBase = torch._C.TensorBase
+
+
+def _no_sequence() -> int:
+    return 0
+
+
+next_sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", _no_sequence)
+
+
+def is_tracing() -> bool:
+    return torch._C._get_tracing_state() is not None
+
+
+def dynamo_eval_frame() -> Any:
+    """The module that enters and leaves compiled regions, when the program has loaded it already."""
+    return sys.modules.get("torch._dynamo.eval_frame")
+
+
+def node_sequence(node: Any) -> int:
+    try:
+        return int(node._sequence_nr())
+    except Exception:
+        return -1
+
+
+class WeakStorage:
+    """A reference to a tensor's memory that does not keep it."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._reference = TensorBase.untyped_storage(tensor)._weak_ref()
+
+    def get(self) -> torch.UntypedStorage | None:
+        storage: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(self._reference)
+        return storage
+
+    def __del__(self) -> None:
+        torch.UntypedStorage._free_weak_ref(self._reference)

@@ -1,0 +1,193 @@
+"""What the recorder tells the rules: plain facts about a run, with places, no tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torchsan.model.span import Place, Role, Span
+
+MemoryKind = Literal["parameter", "buffer", "tensor"]
+WriteKind = Literal["op", "optimizer", "data", "set_data", "foreign", "batch_norm", "collective", "unknown"]
+Reason = Literal[
+    "leaf",
+    "leaf-view",
+    "multi-view",
+    "no-grad-view",
+    "custom-function",
+    "inference",
+    "overlap",
+    "parameter-replaced",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A tensor as the user knows it."""
+
+    name: str
+    kind: MemoryKind = "tensor"
+    shape: tuple[int, ...] = ()
+
+    @property
+    def quoted(self) -> str:
+        return f"`{self.name}`" if self.name else "a tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the user's, and the library's line below it that did the work."""
+
+    place: Place
+    library: Place | None = None
+
+    def span(self, role: Role, label: str, *, primary: bool = False) -> Span:
+        return self.place.span(role, label, primary=primary)
+
+    def spans(self, role: Role, label: str, *, primary: bool = False) -> list[Span]:
+        """The user's line, and the library's as a second span."""
+        found = [self.span(role, label, primary=primary)]
+        if self.library is not None:
+            found.append(self.library.span(role, "done here, inside the library"))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Autograd kept a value: which op, and which of its values (`result`, or the name of an argument)."""
+
+    op: str
+    what: str
+    line: Line | None
+    version: int | None = None
+    custom: bool = False
+    in_backward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Something changed memory in place."""
+
+    op: str
+    kind: WriteKind
+    line: Line | None
+    version: int | None = None
+    callers: tuple[Place, ...] = ()
+    inside_forward: bool = False
+    story: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleSave:
+    """A backward needed a saved value that had been written meanwhile."""
+
+    memory: Memory
+    save: Save
+    write: Write
+    needed: Line | None
+    silent: bool
+    more_writes: tuple[Write, ...] = ()
+    constructor: Place | None = None
+    exposed: Line | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedWrite:
+    """Torch refused a write when it was made."""
+
+    reason: Reason
+    memory: Memory
+    write: Write
+    origin: Line | None = None
+    custom_write: Line | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapWritten:
+    """One element of an expanded tensor was written, and so all that share its memory."""
+
+    memory: Memory
+    write: Write
+    origin: Line | None
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRewritten:
+    """A forward pass replaced the data of a parameter that is being trained."""
+
+    memory: Memory
+    write: Write
+    module: str
+
+
+@dataclass(frozen=True, slots=True)
+class AliasedSnapshot:
+    """Something kept as a copy is the live memory, and was rewritten while it was kept."""
+
+    memory: Memory
+    taken: Line | None
+    write: Write | None
+    used: Line | None
+    form: Literal["state_dict", "difference", "module", "list"]
+    other: str = ""
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InputOverwritten:
+    """A call wrote its caller's tensor, and the caller reads it again."""
+
+    memory: Memory
+    write: Write
+    called: Line
+    read: Place
+    callee: str
+    constructor: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDefaultWritten:
+    """A default argument or a module-level constant was written by a function that runs again."""
+
+    memory: Memory
+    write: Write
+    form: Literal["default", "global"]
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class GradientCut:
+    """A gradient that was plainly expected cannot flow."""
+
+    memory: Memory
+    cut: Line | None
+    form: Literal["constant-term", "never-trained", "no-graph", "non-leaf-grad"]
+    needed: Line | None = None
+    by: str = ""
+    parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReused:
+    """A backward went through a part of the graph whose saved values an earlier backward had released."""
+
+    op: str
+    line: Line | None
+    needed: Line | None
+    first: Line | None
+    carried: Memory | None = None
+
+
+Event = (
+    StaleSave
+    | RefusedWrite
+    | OverlapWritten
+    | ParameterRewritten
+    | AliasedSnapshot
+    | InputOverwritten
+    | SharedDefaultWritten
+    | GradientCut
+    | GraphReused
+)

@@ -1,0 +1,101 @@
+"""The log of writes, by memory. Bounded: thousands of steps leave it no larger than ten do."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torchsan.model.events import WriteKind
+from torchsan.observe.sites import Site
+
+MAX_MEMORIES = 20_000
+MAX_WRITES_PER_MEMORY = 64
+MAX_STEPS = 512
+# A silent write is looked for in this many backward passes; graphs that live longer are rare.
+SILENT_LIFE = 8
+
+
+class Written(NamedTuple):
+    """One write: `before` is the sequence number that the next autograd node would have had."""
+
+    before: int
+    site: Site
+    op: str
+    version: int
+    kind: WriteKind
+    start: int = 0
+    end: int = 1 << 62
+    inside_forward: bool = False
+    maker: Site | None = None
+
+
+@dataclass(slots=True)
+class Stepped:
+    """One `optimizer.step()`."""
+
+    before: int
+    site: Site
+    optimizer: weakref.ref[Any]
+    name: str
+    memories: frozenset[int]
+    silent: bool
+    passes: int = 0
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.writes: dict[int, list[Written]] = {}
+        self.silent: dict[int, list[tuple[Written, int]]] = {}
+        self.steps: deque[Stepped] = deque(maxlen=MAX_STEPS)
+        self.backwards = 0
+
+    def add(self, memory: int, write: Written) -> None:
+        known = self.writes.get(memory)
+        if known is None:
+            if len(self.writes) >= MAX_MEMORIES:
+                self._forget_oldest()
+            self.writes[memory] = [write]
+            return
+        known.append(write)
+        if len(known) > MAX_WRITES_PER_MEMORY:
+            del known[0]
+
+    def add_silent(self, memory: int, write: Written) -> None:
+        self.silent.setdefault(memory, []).append((write, self.backwards))
+
+    def _forget_oldest(self) -> None:
+        for memory in list(self.writes)[: MAX_MEMORIES // 2]:
+            del self.writes[memory]
+
+    def finish_backward(self) -> None:
+        """A backward ended: drop what can no longer matter."""
+        self.backwards += 1
+        for memory in list(self.silent):
+            young = [entry for entry in self.silent[memory] if self.backwards - entry[1] < SILENT_LIFE]
+            if young:
+                self.silent[memory] = young
+            else:
+                del self.silent[memory]
+
+    def suspicious(self) -> bool:
+        """True when something was written behind the version counter not long ago."""
+        return bool(self.silent) or any(
+            step.silent and self.backwards - step.passes < SILENT_LIFE for step in self.steps
+        )
+
+    def after(self, memory: int, sequence: int, version: int | None) -> list[Written]:
+        """Logged writes of this memory later than a save, oldest first."""
+        found = self.writes.get(memory, [])
+        if version is not None:
+            by_version = [w for w in found if w.version > version and w.before > sequence]
+            if by_version:
+                return by_version
+        return [w for w in found if w.before > sequence]
+
+    def steps_after(self, memory: int, sequence: int, *, silent_only: bool = False) -> Iterable[Stepped]:
+        for step in self.steps:
+            if step.before > sequence and memory in step.memories and (step.silent or not silent_only):
+                yield step

@@ -1,0 +1,102 @@
+"""The user's names for a tensor, looked up in the frames that are alive."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchsan.model.events import Memory
+from torchsan.observe.sites import user_frames
+from torchsan.observe.tensors import memory_of
+
+_MAX_ATTRIBUTES = 400
+
+
+def local_names(frame: FrameType) -> dict[str, Any]:
+    """A copy of a frame's variables, which keeps nothing alive in the frame itself.
+
+    Before Python 3.13 reading `f_locals` of a function leaves a dictionary on the frame that would hold
+    the user's tensors until the function returns; it is emptied again here.
+    """
+    names = frame.f_locals
+    copied = dict(names)
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        names.clear()
+    return copied
+
+
+def variables(frames: Iterable[FrameType]) -> Iterator[tuple[str, Any]]:
+    """Local variables of the frames, innermost first, then the globals of the outermost."""
+    last = None
+    for frame in frames:
+        last = frame
+        yield from local_names(frame).items()
+    if last is not None:
+        yield from ((name, value) for name, value in last.f_globals.items() if not name.startswith("__"))
+
+
+def _modules_in(name: str, value: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Modules held by a variable: itself, or in the attributes of a plain object or a container."""
+    if isinstance(value, torch.nn.Module):
+        yield name, value
+    elif isinstance(value, (list, tuple)) and len(value) <= 32:
+        for index, item in enumerate(value):
+            if isinstance(item, torch.nn.Module):
+                yield f"{name}[{index}]", item
+    elif isinstance(value, dict) and len(value) <= 32:
+        for key, item in value.items():
+            if isinstance(item, torch.nn.Module):
+                yield f"{name}[{key!r}]", item
+    elif type(value).__module__ not in ("builtins", "torch") and not isinstance(value, (type, torch.Tensor)):
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict) and len(attributes) <= _MAX_ATTRIBUTES:
+            for key, item in list(attributes.items()):
+                if isinstance(item, torch.nn.Module):
+                    yield f"{name}.{key}", item
+
+
+def modules(frames: list[FrameType]) -> Iterator[tuple[str, torch.nn.Module]]:
+    seen: set[int] = set()
+    for name, value in variables(frames):
+        for path, module in _modules_in(name, value):
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield path, module
+
+
+def in_modules(memory: int, frames: list[FrameType]) -> Memory | None:
+    """The parameter or buffer that owns this memory, as `model.layers.3.weight`."""
+    for path, module in modules(frames):
+        for name, parameter in module.named_parameters():
+            if memory_of(parameter) == memory:
+                return Memory(f"{path}.{name}", "parameter", tuple(parameter.shape))
+        for name, buffer in module.named_buffers():
+            if memory_of(buffer) == memory:
+                return Memory(f"{path}.{name}", "buffer", tuple(buffer.shape))
+    return None
+
+
+def in_variables(memory: int, frames: list[FrameType]) -> str:
+    """A local variable (or attribute of `self`) whose tensor has this memory; empty when there is none."""
+    for name, value in variables(frames):
+        if isinstance(value, torch.Tensor):
+            if memory_of(value) == memory:
+                return name
+        elif name == "self" and not isinstance(value, torch.nn.Module):
+            for key, item in list(getattr(value, "__dict__", {}).items())[:_MAX_ATTRIBUTES]:
+                if isinstance(item, torch.Tensor) and memory_of(item) == memory:
+                    return f"self.{key}"
+    return ""
+
+
+def name_memory(memory: int | None, frame: FrameType | None, shape: tuple[int, ...] = ()) -> Memory:
+    """The best name that the frames at and above this one have for a memory."""
+    if memory is None or frame is None:
+        return Memory("", shape=shape)
+    frames = user_frames(frame)
+    return in_modules(memory, frames) or Memory(in_variables(memory, frames), shape=shape)

@@ -1,0 +1,181 @@
+"""Reading the autograd graph: what each node saved, from which line, and whether it still stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchsan import compat
+from torchsan.model.events import Line, Save
+from torchsan.observe.sites import Site
+
+_VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
+STALE = "modified by an inplace operation"
+RELEASED = "backward through the graph a second time"
+_attributes: dict[type, list[str]] = {}
+
+
+@dataclass(slots=True)
+class Saved:
+    """One saved value of one node."""
+
+    node: Any
+    what: str
+    tensor: torch.Tensor | None
+    stale: bool
+    expected: int | None = None
+    current: int | None = None
+    message: str = ""
+
+
+def walk(roots: list[Any]) -> Iterator[Any]:
+    """Every node that a backward from these roots can reach."""
+    seen: set[Any] = set()
+    todo = [root for root in roots if root is not None]
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        yield node
+        todo.extend(parent for parent, _ in node.next_functions if parent is not None and parent not in seen)
+
+
+def op_name(node: Any) -> str:
+    """`ExpBackward0` is `exp`; a custom Function keeps its own name."""
+    name = re.sub(r"Backward\d*$", "", node.name().rpartition("::")[2])
+    if is_custom(node):
+        return name
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return snake or name
+
+
+def is_custom(node: Any) -> bool:
+    return hasattr(type(node), "_forward_cls") or hasattr(node, "_forward_cls")
+
+
+def site_of_node(node: Any) -> Site | None:
+    found = node.metadata.get("traceback_")
+    if isinstance(found, Site):
+        return found
+    return getattr(found, "site", None)
+
+
+def line_of_node(node: Any) -> Line | None:
+    site = site_of_node(node)
+    return Line(site.place, site.library_place) if site is not None else None
+
+
+def describe_save(saved: Saved) -> Save:
+    return Save(
+        op=op_name(saved.node),
+        what=saved.what,
+        line=line_of_node(saved.node),
+        version=saved.expected,
+        custom=is_custom(saved.node),
+        in_backward=site_of_node(saved.node) is None,
+    )
+
+
+def _tensor_attributes(node: Any) -> list[str]:
+    """Names of the node's saved tensors: those that also have a raw form."""
+    kind = type(node)
+    known = _attributes.get(kind)
+    if known is None:
+        names = dir(kind)
+        known = [n for n in names if n.startswith("_saved_") and f"_raw{n}" in names]
+        _attributes[kind] = known
+    return known
+
+
+def is_hooked(node: Any) -> bool:
+    """Values in the hands of saved-tensor hooks: to read one may run a whole forward again."""
+    site = site_of_node(node)
+    return site is not None and site.hooked
+
+
+def saved_values(node: Any) -> Iterator[Saved]:
+    """What the node saved; stale values without their tensor."""
+    if is_hooked(node):
+        return
+    if is_custom(node):
+        yield from _custom_values(node)
+        return
+    for attribute in _tensor_attributes(node):
+        what = attribute.removeprefix("_saved_")
+        try:
+            value = getattr(node, attribute)
+        except RuntimeError as error:
+            if STALE in str(error):
+                yield _stale(node, what, str(error))
+            continue
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                yield Saved(node, what, tensor, stale=False)
+
+
+def _custom_values(node: Any) -> Iterator[Saved]:
+    try:
+        for index, tensor in enumerate(node.saved_tensors):
+            if isinstance(tensor, torch.Tensor):
+                yield Saved(node, str(index), tensor, stale=False)
+    except RuntimeError as error:
+        if STALE in str(error):
+            yield _stale(node, "saved", str(error))
+    except AttributeError:
+        return
+
+
+def _stale(node: Any, what: str, message: str) -> Saved:
+    match = _VERSIONS.search(message)
+    current, expected = (int(match.group(1)), int(match.group(2))) if match else (None, None)
+    return Saved(node, what, None, True, expected, current, message)
+
+
+def tensor_behind(saved: Saved) -> torch.Tensor | None:
+    """The tensor of a stale value. Torch hands it over only to a hook; the hook keeps refusing afterwards."""
+    taken: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> None:
+        taken.append(tensor)
+
+    def unpack(_: None) -> torch.Tensor:
+        raise RuntimeError(saved.message)
+
+    if is_custom(saved.node):
+        raws = getattr(saved.node, "_raw_saved_tensors", ())
+    else:
+        raws = getattr(saved.node, f"_raw_saved_{saved.what}", ())
+    for raw in raws if isinstance(raws, (list, tuple)) else (raws,):
+        if not _raw_is_stale(raw, saved.node, saved.what, raws):
+            continue
+        try:
+            raw.register_hooks(pack, unpack)
+        except RuntimeError:
+            continue
+    return next((t for t in taken if t._version == saved.current), taken[0] if taken else None)
+
+
+def _raw_is_stale(raw: Any, node: Any, what: str, raws: Any) -> bool:
+    # With several tensors under one name there is no telling which is stale without unpacking each.
+    return hasattr(raw, "register_hooks")
+
+
+def is_released(node: Any) -> bool:
+    """An earlier backward has freed this node's values."""
+    if is_hooked(node):
+        return False
+    for attribute in _tensor_attributes(node):
+        try:
+            getattr(node, attribute)
+        except RuntimeError as error:
+            return RELEASED in str(error)
+    return False
+
+
+def sequence(node: Any) -> int:
+    return compat.node_sequence(node)

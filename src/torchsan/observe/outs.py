@@ -1,0 +1,71 @@
+"""Finds which torch functions the program calls with `out=`, so that only those need watching.
+
+Wrapping every function that could take `out=` would cost each call a little and change the identity of
+functions that tensor subclasses dispatch on. Keyword names stand in the code objects, so it is cheap to
+see which functions a module uses that way at all.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from torchsan.observe.patches import Patches
+from torchsan.observe.sites import USER, kind_of_path
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def names_called_with_out(code: CodeType) -> set[str]:
+    """Names used in functions that pass a keyword `out`."""
+    found: set[str] = set()
+    for part in _codes(code):
+        if any(isinstance(constant, tuple) and "out" in constant for constant in part.co_consts):
+            found.update(part.co_names)
+    return found
+
+
+class OutFinder:
+    def __init__(self, watch: Callable[[Any, str], None]) -> None:
+        self._watch = watch
+        self._homes = [torch, torch.linalg, torch.special]
+
+    def install(self, patches: Patches) -> None:
+        for module in list(sys.modules.values()):
+            path = getattr(module, "__file__", None)
+            if isinstance(path, str) and kind_of_path(path) == USER:
+                self._look_at_module(module)
+        original = importlib.machinery.SourceFileLoader.get_code
+
+        def get_code(loader: Any, name: str) -> CodeType | None:
+            code = original(loader, name)
+            if code is not None and kind_of_path(code.co_filename) == USER:
+                self.look_at(code)
+            return code
+
+        patches.set(importlib.machinery.SourceFileLoader, "get_code", get_code)
+
+    def look_at(self, code: CodeType) -> None:
+        for name in names_called_with_out(code):
+            for home in self._homes:
+                function = getattr(home, name, None)
+                if callable(function) and not isinstance(function, type):
+                    self._watch(home, name)
+
+    def _look_at_module(self, module: Any) -> None:
+        for value in list(vars(module).values()):
+            members = vars(value).values() if isinstance(value, type) else (value,)
+            for member in members:
+                function = getattr(member, "__func__", member)
+                if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+                    self.look_at(function.__code__)

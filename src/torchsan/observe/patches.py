@@ -1,0 +1,38 @@
+"""Replacing attributes of classes and modules, and putting everything back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ABSENT = object()
+
+
+class Patches:
+    """Attributes that we replaced. `remove` and `apply` can alternate any number of times."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Any, str, Any, Any]] = []
+        self.applied = False
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Replace `owner.name` now. What an owner only inherits is deleted again, not assigned, afterwards."""
+        before = vars(owner).get(name, _ABSENT)
+        self._entries.append((owner, name, before, value))
+        setattr(owner, name, value)
+        self.applied = True
+
+    def remove(self) -> None:
+        for owner, name, before, value in reversed(self._entries):
+            # Somebody may have patched on top of us: theirs stays.
+            if vars(owner).get(name, _ABSENT) is not value:
+                continue
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+        self.applied = False
+
+    def apply(self) -> None:
+        for owner, name, _before, value in self._entries:
+            setattr(owner, name, value)
+        self.applied = True

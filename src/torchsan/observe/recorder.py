@@ -1,0 +1,161 @@
+"""The recorder: installs the sensors, takes their events to the rules, keeps the report.
+
+Nothing here may hurt the program under watch: a sensor that fails is reported once and everything is
+taken out; a rule that fails is left out from then on.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from torchsan.model import Finding, Place, Report
+from torchsan.model.events import Event
+from torchsan.observe.ledger import Ledger
+from torchsan.observe.patches import Patches
+from torchsan.rules import Rule, all_rules
+
+
+class Sensor(Protocol):
+    """Watches one side of torch. `install` only registers patches on the recorder."""
+
+    def install(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Recorder:
+    """What is known about the run so far."""
+
+    def __init__(self, report: Report | None = None, *, on_finding: Callable[[Finding], None] | None = None) -> None:
+        self.report = report if report is not None else Report()
+        self.report.torch = torch.__version__
+        self.ledger = Ledger()
+        self.patches = Patches()
+        self.on_finding = on_finding
+        # Names of written memory by the place of the write, where only a live frame could tell them.
+        self.names: dict[Place, str] = {}
+        self.active = False
+        self._asleep = 0
+        self._broken_rules: set[str] = set()
+        self._rules = [rule for rule in all_rules().values() if rule.judge is not None]
+        self._sensors: list[Sensor] = []
+        self._thread = threading.get_ident()
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        from torchsan.observe.sensors import make_sensors
+
+        self.active = True
+        self._sensors = make_sensors(self)
+        for sensor in self._sensors:
+            sensor.install()
+
+    def stop(self) -> None:
+        if not self.active:
+            return
+        for sensor in reversed(self._sensors):
+            with self.shielded():
+                sensor.close()
+        self.active = False
+        self.patches.remove()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Take the patches out while something that looks at torch's own functions runs."""
+        self.step_aside()
+        try:
+            yield
+        finally:
+            self.step_back()
+
+    def step_aside(self) -> None:
+        self._asleep += 1
+        if self._asleep == 1 and self.active:
+            self.patches.remove()
+            for sensor in self._sensors:
+                getattr(sensor, "pause", lambda: None)()
+
+    def step_back(self) -> None:
+        self._asleep = max(0, self._asleep - 1)
+        if self._asleep == 0 and self.active:
+            self.patches.apply()
+            for sensor in self._sensors:
+                getattr(sensor, "resume", lambda: None)()
+
+    @property
+    def paused(self) -> bool:
+        return self._asleep > 0
+
+    # -- events -------------------------------------------------------------------------------------
+
+    def emit(self, event: Event) -> list[Finding]:
+        """Let every rule judge an event; keep what they find."""
+        found = []
+        for rule in self._rules:
+            finding = self._judge(rule, event)
+            if finding is not None:
+                found.append(finding)
+                if self.report.add(finding) and self.on_finding is not None:
+                    self.on_finding(finding)
+        return found
+
+    def _judge(self, rule: Rule, event: Event) -> Finding | None:
+        if rule.judge is None or rule.code in self._broken_rules:
+            return None
+        try:
+            return rule.judge(event, self.report)
+        except Exception as error:
+            self._broken_rules.add(rule.code)
+            self.report.notes.append(f"internal error: rule {rule.code} failed and was left out ({_brief(error)})")
+            return None
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """Our own mistakes end here: they are told, and the recorder steps aside."""
+        try:
+            yield
+        except Exception as error:
+            self.give_up(error)
+
+    def give_up(self, error: BaseException) -> None:
+        if os.environ.get("TORCHSAN_DEBUG"):
+            traceback.print_exception(error, file=sys.stderr)
+        self.report.notes.append(f"internal error: the recorder stepped aside ({_brief(error)})")
+        if self.active:
+            self.active = False
+            self.patches.remove()
+            for sensor in self._sensors:
+                try:
+                    sensor.close()
+                except Exception:
+                    continue
+
+
+def _brief(error: BaseException) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1:] or None
+    where = f" at {os.path.basename(last[0].filename)}:{last[0].lineno}" if last else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def shield(method: Callable[..., Any]) -> Callable[..., Any]:
+    """For sensors' methods: an error inside makes the recorder step aside, never the program fail."""
+
+    @functools.wraps(method)
+    def shielded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            self.recorder.give_up(error)
+            return None
+
+    return shielded

@@ -1,0 +1,23 @@
+"""The sensors, one file each: what they watch is in their first line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchsan.observe.recorder import Recorder, Sensor
+
+
+def make_sensors(recorder: Recorder) -> list[Sensor]:
+    from torchsan.observe.sensors.captures import CaptureSensor
+    from torchsan.observe.sensors.exposure import ExposureSensor
+    from torchsan.observe.sensors.graph import GraphSensor
+    from torchsan.observe.sensors.optimizers import OptimizerSensor
+    from torchsan.observe.sensors.snapshots import SnapshotSensor
+    from torchsan.observe.sensors.writes import WriteSensor
+
+    graph = GraphSensor(recorder)
+    exposure = ExposureSensor(recorder, graph)
+    writes = WriteSensor(recorder, exposure)
+    optimizers = OptimizerSensor(recorder)
+    return [graph, exposure, writes, optimizers, SnapshotSensor(recorder), CaptureSensor(recorder)]

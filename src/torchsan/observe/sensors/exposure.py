@@ -1,0 +1,272 @@
+"""Watches memory that becomes reachable behind the version counter: `.data`, NumPy, DLPack, storages, collectives.
+
+A write through `.data` is seen as a write; what matters is that autograd does not see it. A write through
+NumPy is not seen at all, so the contents of just that memory are compared: when the first node of a graph is
+made after the exposure, and again before backward.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchsan import compat
+from torchsan.model.events import Line, Memory, ParameterRewritten, Write
+from torchsan.observe.ledger import Written
+from torchsan.observe.names import in_modules, local_names
+from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.refusals import callers_of, whole_statement, written_name
+from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of, user_frames
+from torchsan.observe.tensors import byte_range, fingerprint, fingerprint_bytes, is_plain, memory_of
+
+if TYPE_CHECKING:
+    from torchsan.observe.sensors.graph import GraphSensor
+
+_getframe = sys._getframe
+MAX_EXPOSED = 2_000
+# Larger foreign memory (whole data sets) is not compared at every step.
+MAX_COMPARED_BYTES = 64 << 20
+WRITING_COLLECTIVES = ("all_reduce", "broadcast", "reduce", "recv", "all_gather_into_tensor", "reduce_scatter_tensor")
+
+
+@dataclass(slots=True)
+class Foreign:
+    """Memory that NumPy or another library can write."""
+
+    storage: compat.WeakStorage
+    start: int
+    end: int
+    site: Site
+    how: str
+    before: int
+    contents: object
+
+    def look(self) -> object:
+        """The contents now; None once the memory is gone."""
+        storage = self.storage.get()
+        return None if storage is None else fingerprint_bytes(storage, self.start, self.end)
+
+
+class ExposureSensor:
+    def __init__(self, recorder: Recorder, graph: GraphSensor) -> None:
+        self.recorder = recorder
+        self.ledger = recorder.ledger
+        self.graph = graph
+        graph.exposure = self
+        # Memory of which `.data` was taken: the tensor whose version should have counted the writes.
+        self.exposed: dict[int, tuple[weakref.ref[torch.Tensor], Site]] = {}
+        self.foreign: dict[int, Foreign] = {}
+
+    # -- patches ------------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        patches = self.recorder.patches
+        base: Any = compat.TensorBase.data
+        patches.set(torch.Tensor, "data", property(self._get_data(base), self._set_data(base), base.__delete__))
+        for name in ("numpy", "__array__", "__dlpack__", "untyped_storage", "storage"):
+            patches.set(torch.Tensor, name, self._exposing(name, getattr(torch.Tensor, name)))
+        for name in ("from_numpy", "from_dlpack", "frombuffer", "as_tensor"):
+            patches.set(torch, name, self._importing(name, getattr(torch, name)))
+        if torch.distributed.is_available():
+            for name in WRITING_COLLECTIVES:
+                patches.set(torch.distributed, name, self._collective(name, getattr(torch.distributed, name)))
+
+    def close(self) -> None:
+        self.exposed.clear()
+        self.foreign.clear()
+
+    # -- .data --------------------------------------------------------------------------------------
+
+    def _get_data(self, base: Any) -> Callable[[Any], Any]:
+        exposed = self.exposed
+
+        def data(tensor: Any) -> Any:
+            result = base.__get__(tensor)
+            if self.recorder.active and (tensor.requires_grad or tensor.grad_fn is not None):
+                memory = memory_of(tensor)
+                if memory is not None:
+                    if len(exposed) >= MAX_EXPOSED:
+                        exposed.pop(next(iter(exposed)))
+                    exposed[memory] = (weakref.ref(tensor), site_of(_getframe(1)))
+            return result
+
+        return data
+
+    def _set_data(self, base: Any) -> Callable[[Any, Any], None]:
+        def data(tensor: Any, value: Any) -> None:
+            before = compat.next_sequence()
+            base.__set__(tensor, value)
+            self._data_replaced(tensor, before, _getframe(1))
+
+        return data
+
+    @shield
+    def _data_replaced(self, tensor: Any, before: int, frame: FrameType) -> None:
+        """`p.data = t`: nodes that saved the leaf `p` itself now hold `t`'s memory."""
+        if not self.recorder.active or self.recorder.paused or not is_plain(tensor) or not tensor.is_leaf:
+            return
+        memory = memory_of(tensor)
+        if memory is None or not tensor.requires_grad:
+            return
+        site = site_of(frame)
+        self.ledger.add_silent(memory, Written(before, site, ".data =", 0, "set_data", *byte_range(tensor)))
+        if site.library is None:
+            self._parameter_rewritten(tensor, memory, site, frame)
+
+    def _parameter_rewritten(self, tensor: Any, memory: int, site: Site, frame: FrameType) -> None:
+        """A forward that replaces the data of one of its own parameters undoes what the optimizer learnt."""
+        if not isinstance(tensor, torch.nn.Parameter):
+            return
+        module = _module_in_forward(frame, tensor)
+        if module is None:
+            return
+        owned = in_modules(memory, user_frames(frame))
+        name = written_name(site.place) or (owned.name if owned else "")
+        line = Line(whole_statement(site.place))
+        write = Write(".data =", "set_data", line, callers=callers_of(frame), inside_forward=True)
+        self.recorder.emit(ParameterRewritten(Memory(name, "parameter"), write, type(module).__name__))
+
+    def before_write(self, memory: int, tensor: Any) -> tuple[int, object] | None:
+        """For a write to exposed memory: the version that should count it, and the contents."""
+        known = self.exposed.get(memory)
+        original = known[0]() if known is not None else None
+        if original is None or not is_plain(tensor):
+            return None
+        return original._version, fingerprint(tensor)
+
+    def after_write(
+        self, memory: int, tensor: Any, noted: tuple[int, object], write: Written, frame: FrameType
+    ) -> None:
+        version, contents = noted
+        known = self.exposed.get(memory)
+        original = known[0]() if known is not None else None
+        if original is None or original._version != version:
+            return  # autograd has counted this one
+        if contents is None or fingerprint(tensor) != contents:
+            start, end = byte_range(tensor)
+            self.ledger.add_silent(memory, write._replace(start=start, end=end))
+
+    def exposed_at(self, memory: int) -> Line | None:
+        foreign = self.foreign.get(memory)
+        site = foreign.site if foreign is not None else None
+        if site is None and memory in self.exposed:
+            site = self.exposed[memory][1]
+        return Line(site.place, site.library_place) if site is not None else None
+
+    # -- memory shared with other libraries ---------------------------------------------------------
+
+    def _exposing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(tensor, *args, **kwargs)
+            frame = _getframe(1)
+            if kind_of(frame.f_code) != OURS:
+                self._expose(tensor, name, frame)
+            return result
+
+        method.__name__, method.__doc__ = name, original.__doc__
+        return method
+
+    def _importing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if not (args and isinstance(args[0], (torch.Tensor, int, float, bool, list))):
+                self._expose(result, name, _getframe(1))
+            return result
+
+        function.__name__, function.__doc__ = name, original.__doc__
+        return function
+
+    @shield
+    def _expose(self, tensor: Any, how: str, frame: FrameType) -> None:
+        if not self.recorder.active or self.recorder.paused or not is_plain(tensor):
+            return
+        if kind_of(frame.f_code) != USER and how in ("untyped_storage", "storage"):
+            return  # libraries look at storages to name memory, not to write it
+        memory = memory_of(tensor)
+        size = tensor.numel() * tensor.element_size()
+        if memory is None or size == 0 or size > MAX_COMPARED_BYTES or compat.is_tracing():
+            return
+        if tensor.device.type != "cpu":
+            return
+        self._forget_dead()
+        start, end = byte_range(tensor)
+        storage = compat.WeakStorage(tensor)
+        foreign = Foreign(storage, start, end, site_of(frame), how, compat.next_sequence(), None)
+        foreign.contents = foreign.look()
+        self.foreign[memory] = foreign
+        self.graph.snapshot_at_next_node()
+
+    def _forget_dead(self) -> None:
+        for memory, foreign in list(self.foreign.items()):
+            if foreign.storage.get() is None:
+                del self.foreign[memory]
+
+    def has_foreign(self) -> bool:
+        return bool(self.foreign)
+
+    def snapshot(self) -> None:
+        """Remember what the exposed memory holds now, when a node is about to save it."""
+        before = compat.next_sequence()
+        self._forget_dead()
+        for foreign in self.foreign.values():
+            foreign.contents, foreign.before = foreign.look(), before
+
+    def find_foreign_writes(self) -> None:
+        """Before a backward: memory whose contents changed with no write of torch's in between."""
+        self._forget_dead()
+        for memory, foreign in self.foreign.items():
+            now = foreign.look()
+            if now == foreign.contents or now is None:
+                continue
+            if not self._explained(memory, foreign):
+                # The node made when the contents were last looked at may itself be the one that saved them.
+                write = Written(
+                    foreign.before + 1, foreign.site, foreign.how, 0, "foreign", foreign.start, foreign.end
+                )
+                self.ledger.add_silent(memory, write)
+            foreign.contents = now
+
+    def _explained(self, memory: int, foreign: Foreign) -> bool:
+        """Torch itself wrote this memory since: by an op, or by an optimizer."""
+        if any(w.before >= foreign.before for w in self.ledger.writes.get(memory, [])):
+            return True
+        return any(s.before >= foreign.before and memory in s.memories for s in self.ledger.steps)
+
+    # -- collectives --------------------------------------------------------------------------------
+
+    def _collective(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            before = compat.next_sequence()
+            result = original(*args, **kwargs)
+            tensor = args[0] if args else kwargs.get("tensor", kwargs.get("output_tensor", kwargs.get("output")))
+            if isinstance(tensor, torch.Tensor):
+                self._collected(name, tensor, before, _getframe(1))
+            return result
+
+        function.__name__, function.__doc__ = name, original.__doc__
+        function.__wrapped__ = original  # type: ignore[attr-defined]
+        return function
+
+    @shield
+    def _collected(self, name: str, tensor: torch.Tensor, before: int, frame: FrameType) -> None:
+        memory = memory_of(tensor)
+        if memory is not None and self.recorder.active:
+            write = Written(before, site_of(frame), name, tensor._version, "collective", *byte_range(tensor))
+            self.ledger.add_silent(memory, write)
+
+
+def _module_in_forward(frame: FrameType | None, parameter: Any) -> torch.nn.Module | None:
+    """The module whose `forward` is running and that owns the parameter."""
+    while frame is not None:
+        if frame.f_code.co_name == "forward" and kind_of(frame.f_code) == USER:
+            module = local_names(frame).get("self")
+            if isinstance(module, torch.nn.Module) and any(p is parameter for p in module.parameters()):
+                return module
+        frame = frame.f_back
+    return None

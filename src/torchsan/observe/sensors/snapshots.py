@@ -1,0 +1,139 @@
+"""Watches `state_dict()`: a snapshot that is used after the weights it shares memory with have moved on."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchsan.model.events import AliasedSnapshot, Line, Memory, Write
+from torchsan.observe import expressions as syntax
+from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.sites import USER, Site, kind_of, site_of
+from torchsan.observe.tensors import memory_of
+from torchsan.observe.twins import sounds_kept
+
+MAX_SNAPSHOTS = 256
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A state dictionary as it was handed out."""
+
+    reference: weakref.ref[Any]
+    site: Site
+    versions: dict[str, tuple[int, int]]
+    name: str
+
+
+class SnapshotSensor:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._taken: dict[int, Snapshot] = {}
+
+    def install(self) -> None:
+        patches = self.recorder.patches
+        module = torch.nn.Module
+        patches.set(module, "state_dict", self._state_dict(module.state_dict))
+        patches.set(module, "load_state_dict", self._load(module.load_state_dict))
+        patches.set(torch, "save", self._save(torch.save))
+
+    def close(self) -> None:
+        self._taken.clear()
+
+    # -- wrappers -----------------------------------------------------------------------------------
+
+    def _state_dict(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def state_dict(module: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(module, *args, **kwargs)
+            frame = sys._getframe(1)
+            if not args and "destination" not in kwargs and kind_of(frame.f_code) == USER:
+                self._remember(result, frame)
+            return result
+
+        state_dict.__doc__ = original.__doc__
+        return state_dict
+
+    def _load(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_state_dict(module: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            self._loading(module, state_dict, sys._getframe(1))
+            return original(module, state_dict, *args, **kwargs)
+
+        load_state_dict.__doc__ = original.__doc__
+        return load_state_dict
+
+    def _save(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
+            self._saving(obj, sys._getframe(1))
+            return original(obj, *args, **kwargs)
+
+        save.__doc__ = original.__doc__
+        return save
+
+    # -- judging ------------------------------------------------------------------------------------
+
+    @shield
+    def _remember(self, state: Any, frame: FrameType) -> None:
+        if not self.recorder.active or self.recorder.paused:
+            return
+        for key in [k for k, s in self._taken.items() if s.reference() is None]:
+            del self._taken[key]
+        if len(self._taken) >= MAX_SNAPSHOTS:
+            return
+        site = site_of(frame)
+        versions = {k: (memory_of(t) or 0, t._version) for k, t in state.items() if isinstance(t, torch.Tensor)}
+        file = syntax.file_of(site.place.path)
+        node = file.at(site.place) if file else None
+        targets = syntax.assigned_targets(node, file) if file and node is not None else []
+        name = targets[0] if targets else ""
+        self._taken[id(state)] = Snapshot(weakref.ref(state), site, versions, name)
+
+    def _moved(self, state: Any) -> Snapshot | None:
+        """The snapshot that this dictionary is, if its tensors have been written since."""
+        snapshot = self._taken.get(id(state))
+        if snapshot is None or snapshot.reference() is not state:
+            return None
+        for key, tensor in state.items():
+            known = snapshot.versions.get(key)
+            if known is not None and memory_of(tensor) == known[0] and self._written_since(tensor, known):
+                return snapshot
+        return None
+
+    def _written_since(self, tensor: Any, known: tuple[int, int]) -> bool:
+        if tensor._version != known[1] and tensor.is_floating_point():
+            return True
+        return any(step.silent and known[0] in step.memories for step in self.recorder.ledger.steps)
+
+    @shield
+    def _loading(self, module: Any, state: Any, frame: FrameType) -> None:
+        if not self.recorder.active or self.recorder.paused or not isinstance(state, dict):
+            return
+        snapshot = self._moved(state)
+        if snapshot is None:
+            return
+        own = {memory_of(t) for t in (*module.parameters(), *module.buffers())}
+        if any(isinstance(t, torch.Tensor) and memory_of(t) in own for t in state.values()):
+            self._tell(snapshot, state, frame)
+
+    @shield
+    def _saving(self, obj: Any, frame: FrameType) -> None:
+        if not self.recorder.active or self.recorder.paused:
+            return
+        for state in [obj, *(obj.values() if isinstance(obj, dict) else ())]:
+            snapshot = self._moved(state) if isinstance(state, dict) else None
+            if snapshot is not None and sounds_kept(snapshot.name.rpartition(".")[2]):
+                self._tell(snapshot, state, frame)
+
+    def _tell(self, snapshot: Snapshot, state: Any, frame: FrameType) -> None:
+        used = site_of(frame)
+        memories = {memory_of(t) for t in state.values() if isinstance(t, torch.Tensor)}
+        step = next((s for s in reversed(self.recorder.ledger.steps) if s.memories & memories), None)
+        write = Write(step.name, "optimizer", Line(step.site.place)) if step is not None else None
+        taken = Line(snapshot.site.place)
+        name = snapshot.name or "state_dict()"
+        self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, Line(used.place), "state_dict"))

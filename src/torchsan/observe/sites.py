@@ -1,0 +1,177 @@
+"""Where in the program something happens, recorded cheaply and resolved only when it is shown.
+
+A site is a pair of frames: the user's line, and the library's line below it when there is one. Taking
+one costs a dictionary look-up; columns are computed from the code object's positions on demand.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+from functools import cached_property
+from itertools import islice
+from types import CodeType, FrameType
+
+from torchsan.model import Place
+from torchsan.model.source import shown_path, source_line
+
+USER, LIBRARY, TORCH, OURS = range(4)
+
+_TORCHSAN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PATHS = sysconfig.get_paths()
+_PACKAGES = tuple(
+    {os.path.realpath(_PATHS[key]) + os.sep for key in ("purelib", "platlib")}
+    | {_PATHS[key] + os.sep for key in ("purelib", "platlib")}
+)
+_STDLIB = tuple({_PATHS["stdlib"] + os.sep, _PATHS["platstdlib"] + os.sep})
+
+_user_roots: set[str] = set()
+_kinds: dict[int, int] = {}
+# Kinds and sites are keyed by the address of a code object, so each code object seen is kept alive.
+_codes: list[CodeType] = []
+
+
+def add_user_root(folder: str) -> None:
+    """Count code below this folder as the user's, wherever it is installed."""
+    _user_roots.add(os.path.join(os.path.realpath(folder), ""))
+    _kinds.clear()
+
+
+def kind_of_path(path: str) -> int:
+    if path.startswith(_TORCHSAN):
+        return OURS
+    if any(path.startswith(root) or os.path.realpath(path).startswith(root) for root in _user_roots):
+        return USER
+    if path.startswith("<"):
+        # Cells of a notebook and typed lines are the user's; frozen and generated code is not.
+        return USER if path.startswith(("<ipython", "<stdin", "<string")) else LIBRARY
+    if path.startswith(_PACKAGES) or "site-packages" in path or "dist-packages" in path:
+        return TORCH if f"{os.sep}torch{os.sep}" in path else LIBRARY
+    return LIBRARY if path.startswith(_STDLIB) else USER
+
+
+def kind_of(code: CodeType) -> int:
+    kind = _kinds.get(id(code))
+    if kind is None:
+        kind = _kinds[id(code)] = kind_of_path(code.co_filename)
+        _codes.append(code)
+    return kind
+
+
+def place_in(code: CodeType, lasti: int) -> Place:
+    """The source of one instruction of a code object."""
+    positions = next(islice(code.co_positions(), lasti // 2, None), (None, None, None, None))
+    line, end_line, column, end_column = positions
+    path = shown_path(code.co_filename)
+    line = line or code.co_firstlineno
+    return Place(
+        path=path,
+        line=line,
+        column=_characters(path, line, column) + 1,
+        end_line=end_line or line,
+        end_column=_characters(path, end_line or line, end_column) + 1,
+        function=code.co_qualname,
+    )
+
+
+def _characters(path: str, line: int, offset: int | None) -> int:
+    """Positions count UTF-8 bytes; people count characters."""
+    if not offset:
+        return 0
+    text = source_line(path, line)
+    return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
+
+
+class Site(list[str]):
+    """A line of the program. A list of one string, since torch joins what it finds in a node's metadata."""
+
+    __slots__ = ("__dict__", "code", "hooked", "lasti", "library", "twin")
+
+    def __init__(self, code: CodeType, lasti: int, library: tuple[CodeType, int] | None) -> None:
+        super().__init__()
+        self.code = code
+        self.lasti = lasti
+        self.library = library
+        # Set on the twin that marks nodes whose saved values are in the hands of saved-tensor hooks.
+        self.hooked = False
+        self.twin: Site | None = None
+        line = next((p[0] for p in islice(code.co_positions(), lasti // 2, None)), None)
+        self.append(f'  File "{code.co_filename}", line {line or code.co_firstlineno}, in {code.co_name}\n')
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @cached_property
+    def place(self) -> Place:
+        return place_in(self.code, self.lasti)
+
+    @cached_property
+    def library_place(self) -> Place | None:
+        return place_in(*self.library) if self.library else None
+
+    def marked_hooked(self) -> Site:
+        if self.twin is None:
+            self.twin = Site(self.code, self.lasti, self.library)
+            self.twin.hooked = True
+        return self.twin
+
+
+_sites: dict[tuple[int, ...], Site] = {}
+_lock = threading.Lock()
+
+
+def site_of(frame: FrameType | None) -> Site:
+    """The site for the innermost frame given: the nearest user frame at or above it."""
+    assert frame is not None
+    code = frame.f_code
+    site = _sites.get((id(code), frame.f_lasti))
+    return site if site is not None else _site_slow(frame)
+
+
+def _site_slow(frame: FrameType) -> Site:
+    inner: FrameType = frame
+    via: FrameType | None = None
+    at: FrameType | None = frame
+    while at is not None:
+        kind = kind_of(at.f_code)
+        if kind == USER:
+            break
+        # The library line worth showing is the innermost that is not torch's own, if there is one.
+        if via is None and kind == LIBRARY and not at.f_code.co_filename.startswith((*_STDLIB, "<")):
+            via = at
+        at = at.f_back
+    user = at or via or inner
+    below = None if user is inner else (via if via is not None and via is not user else inner)
+    key: tuple[int, ...] = (id(user.f_code), user.f_lasti)
+    if below is not None:
+        key += (id(below.f_code), below.f_lasti)
+    site = _sites.get(key)
+    if site is None:
+        library = (below.f_code, below.f_lasti) if below is not None and kind_of(below.f_code) != OURS else None
+        with _lock:
+            _codes.extend((user.f_code, (below or user).f_code))
+            site = _sites.setdefault(key, Site(user.f_code, user.f_lasti, library))
+    return site
+
+
+def here(depth: int = 1) -> Site:
+    """The site of the caller's caller, `depth` frames above this function."""
+    return site_of(sys._getframe(depth + 1))
+
+
+def user_frames(frame: FrameType | None, limit: int = 12) -> list[FrameType]:
+    """The user's frames at and above this one, innermost first."""
+    found: list[FrameType] = []
+    while frame is not None and len(found) < limit:
+        if kind_of(frame.f_code) == USER:
+            found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def frame_place(frame: FrameType) -> Place:
+    return place_in(frame.f_code, frame.f_lasti)

@@ -1,0 +1,68 @@
+"""Questions about tensors that must not disturb them."""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+from typing import Any
+
+import torch
+
+_storage = torch._C.TensorBase.untyped_storage
+
+
+def memory_of(tensor: Any) -> int | None:
+    """The identity of a tensor's memory, shared by all its views and aliases; None where it has none."""
+    try:
+        return int(_storage(tensor)._cdata)
+    except Exception:
+        # Sparse, functorch-wrapped and other tensors without a storage of their own.
+        return None
+
+
+def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
+    """First and last byte (exclusive) that the tensor can reach, from the start of its memory."""
+    size = tensor.element_size()
+    start = tensor.storage_offset() * size
+    if tensor.numel() == 0:
+        return start, start
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (reach + 1) * size
+
+
+@torch.no_grad()
+def fingerprint(tensor: torch.Tensor) -> object:
+    """A value that changes when the contents do; None where there are none to look at.
+
+    Draws nothing at random and bumps no version.
+    """
+    try:
+        data = torch._C.TensorBase.detach(tensor)
+        if data.is_meta or data.numel() == 0 or data.is_quantized:
+            return None
+        if data.device.type != "cpu":
+            return data.hash_tensor().item(), data.sum(dtype=torch.float64).item()
+        data = data.contiguous()
+        return _checksum(data.data_ptr(), data.numel() * data.element_size())
+    except Exception:
+        return None
+
+
+def fingerprint_bytes(storage: torch.UntypedStorage, start: int, end: int) -> object:
+    """The same for a stretch of a storage in the computer's own memory."""
+    end = min(end, storage.nbytes())
+    return _checksum(storage.data_ptr() + start, end - start) if end > start else None
+
+
+def _checksum(address: int, size: int) -> int:
+    return zlib.crc32((ctypes.c_char * size).from_address(address))
+
+
+def is_plain(tensor: Any) -> bool:
+    """A tensor whose memory we can reason about: dense, with data, not inside a functorch transform."""
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )

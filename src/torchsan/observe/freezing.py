@@ -1,0 +1,6 @@
+"""`freeze(t)`: any later write to this memory raises at once, at the line that writes."""
+
+from __future__ import annotations
+
+def freeze(t): ...
+def thaw(t): ...

@@ -11,7 +11,6 @@ from torchsan.model import Finding, Report
 from torchsan.observe.freezing import freeze, thaw
 from torchsan.observe.healing import heal
 from torchsan.observe.recorder import Recorder
-from torchsan.observe.refusals import explain_uncaught
 from torchsan.report import Options, render
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,7 +53,7 @@ class watch:
         _current = None
         if error is not None:
             with recorder.shielded():
-                explain_uncaught(recorder, error)
+                recorder.explain(error)
                 _put_into_message(error)
         recorder.stop()
 

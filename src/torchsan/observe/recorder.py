@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any, Protocol
 
 import torch
@@ -35,7 +35,13 @@ class Sensor(Protocol):
 class Recorder:
     """What is known about the run so far."""
 
-    def __init__(self, report: Report | None = None, *, on_finding: Callable[[Finding], None] | None = None) -> None:
+    def __init__(
+        self,
+        report: Report | None = None,
+        *,
+        on_finding: Callable[[Finding], None] | None = None,
+        at_write: bool = False,
+    ) -> None:
         self.report = report if report is not None else Report()
         self.report.torch = torch.__version__
         self.ledger = Ledger()
@@ -43,12 +49,15 @@ class Recorder:
         self.on_finding = on_finding
         # Names of written memory by the place of the write, where only a live frame could tell them.
         self.names: dict[Place, str] = {}
+        self.at_write = at_write
         self.active = False
+        # Code of the program that no import will show us: its main script.
+        self.codes: list[CodeType] = []
+        self.after_backward: list[Callable[[int], None]] = []
         self._asleep = 0
         self._broken_rules: set[str] = set()
         self._rules = [rule for rule in all_rules().values() if rule.judge is not None]
         self._sensors: list[Sensor] = []
-        self._thread = threading.get_ident()
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -68,6 +77,25 @@ class Recorder:
                 sensor.close()
         self.active = False
         self.patches.remove()
+
+    def user_code(self, code: CodeType) -> None:
+        self.codes.append(code)
+
+    def stop_after(self, passes: int, stop: type[BaseException]) -> None:
+        """Raise `stop` in the program once it has made so many backward passes."""
+
+        def count(backwards: int) -> None:
+            if backwards >= passes:
+                raise stop
+
+        self.after_backward.append(count)
+
+    def explain(self, error: BaseException) -> None:
+        """Find the hazard behind an exception that ended the program, if no sensor has yet."""
+        from torchsan.observe.refusals import explain_uncaught
+
+        with self.shielded():
+            explain_uncaught(self, error)
 
     @contextmanager
     def aside(self) -> Iterator[None]:

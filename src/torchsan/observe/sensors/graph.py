@@ -40,7 +40,6 @@ class GraphSensor:
         self.ledger = recorder.ledger
         self.cuts = CutFinder(recorder)
         self.exposure: ExposureSensor | None = None
-        self.after_backward: list[Callable[[int], None]] = []
         self._hooked = 0
         self._depth = 0
         self._user_anomaly = compat.is_anomaly()
@@ -164,7 +163,7 @@ class GraphSensor:
         if self.exposure is not None and self.exposure.has_foreign():
             self._pending = True
         if self._depth == 0:
-            for callback in self.after_backward:
+            for callback in self.recorder.after_backward:
                 callback(self.ledger.backwards)
 
     @shield

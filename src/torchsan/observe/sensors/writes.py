@@ -82,6 +82,8 @@ class WriteSensor:
         # `F.normalize(…, out=…)`, and so spectral norm, ends in this call.
         self._watch_out(torch, "div")
         self.outs.install(patches)
+        for code in self.recorder.codes:
+            self.outs.look_at(code)
         constructors.install(patches)
 
     def close(self) -> None:

@@ -1,0 +1,132 @@
+"""`torchsan run`: a program under the recorder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_output, emit
+from torchsan.errors import UsageError
+from torchsan.model import Finding, Report
+from torchsan.observe import program
+from torchsan.observe.program import StopProgram
+
+if TYPE_CHECKING:
+    from torchsan.observe.recorder import Recorder
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "torchsan run [options] (SCRIPT | -m MODULE) [arguments of the program …]"
+    add_output_options(parser)
+    group = parser.add_argument_group("watching")
+    group.add_argument("--strict", action="store_true", help="exit with 1 when there are findings")
+    group.add_argument("--fail-fast", action="store_true", help="stop at the first finding")
+    group.add_argument("--at-write", action="store_true", help="report when a saved value is written, not at backward")
+    group.add_argument("--steps", type=_positive, metavar="N", help="stop after N backward passes")
+    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module")
+    parser.add_argument("script", nargs="?", help="the script to run")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def execute(args: argparse.Namespace) -> int:
+    check_output(args)
+    loaded = _load(args)
+    report = Report(command=["run", *loaded.arguments])
+    session = _Session(args, report, loaded)
+    return session.run()
+
+
+def _load(args: argparse.Namespace) -> program.Program:
+    if args.module is not None:
+        if not args.module:
+            raise UsageError("-m needs the name of a module")
+        rest = [a for a in (args.script, *args.arguments) if a is not None]
+        return program.load_module(args.module[0], [*args.module[1:], *rest])
+    if args.script is None:
+        raise UsageError("name a script to run, or a module with -m")
+    return program.load_script(args.script, args.arguments)
+
+
+class _Session:
+    """One run of a program: the recorder starts when torch is imported and the report comes at the end."""
+
+    def __init__(self, args: argparse.Namespace, report: Report, loaded: program.Program) -> None:
+        self.args = args
+        self.report = report
+        self.loaded = loaded
+        self.recorder: Recorder | None = None
+
+    def run(self) -> int:
+        program.when_torch_is_imported(self._torch_imported)
+        try:
+            status = program.exit_status(program.run(self.loaded))
+        except StopProgram:
+            status = CLEAN
+            self._finish(None)
+        except KeyboardInterrupt as error:
+            self._finish(error)
+            return _die_of_interrupt()
+        except BaseException as error:
+            self._finish(error)
+            status = 1
+        else:
+            self._finish(None)
+        if self.args.strict or (self.args.fail_fast and status == 0):
+            return FOUND if self.report.alarms else status
+        return status
+
+    def _torch_imported(self) -> None:
+        from torchsan.observe.recorder import Recorder
+        from torchsan.observe.sites import add_user_root
+
+        add_user_root(self.loaded.search_path)
+        self.recorder = Recorder(self.report, on_finding=self._found, at_write=self.args.at_write)
+        self.recorder.user_code(self.loaded.code)
+        if self.args.steps:
+            self.recorder.stop_after(self.args.steps, StopProgram)
+        self.recorder.start()
+
+    def _found(self, finding: Finding) -> None:
+        if self.args.at_write:
+            emit(Report(findings=[finding]), self._to_terminal(), stream=sys.stderr)
+        if self.args.fail_fast and finding.level != "note":
+            raise StopProgram
+
+    def _to_terminal(self) -> argparse.Namespace:
+        return argparse.Namespace(**{**vars(self.args), "output": None})
+
+    def _finish(self, error: BaseException | None) -> None:
+        """Explain, stop recording, report; then the program's own traceback."""
+        if self.recorder is not None:
+            if error is not None:
+                self.recorder.explain(error)
+            self.recorder.stop()
+        sys.stdout.flush()
+        if self.args.format != "full" or self.args.output or self.report.findings or self.report.notes:
+            emit(self.report, self.args, stream=sys.stderr)
+        if error is not None:
+            program.print_traceback(error, _ours)
+
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _ours(path: str) -> bool:
+    return path.startswith(_OURS) or path.startswith("<frozen runpy>")
+
+
+def _die_of_interrupt() -> Any:
+    """End as an interrupted python does, so that the shell sees the signal."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    return 130

@@ -61,3 +61,9 @@ class WeakStorage:
 
     def __del__(self) -> None:
         torch.UntypedStorage._free_weak_ref(self._reference)
+
+
+def current_node() -> Any:
+    """The autograd node that is being evaluated in this thread, if any."""
+    get = getattr(torch._C, "_current_autograd_node", None)
+    return get() if get is not None else None

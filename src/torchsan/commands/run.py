@@ -115,7 +115,8 @@ class _Session:
         if self.args.format != "full" or self.args.output or self.report.findings or self.report.notes:
             emit(self.report, self.args, stream=sys.stderr)
         if error is not None:
-            program.print_traceback(error, _ours)
+            explained = isinstance(getattr(error, "__torchsan__", None), list)
+            program.print_traceback(error, _ours_or_torch if explained else _ours)
 
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -123,6 +124,11 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 def _ours(path: str) -> bool:
     return path.startswith(_OURS) or path.startswith("<frozen runpy>")
+
+
+def _ours_or_torch(path: str) -> bool:
+    """Of an error that we explained, the way through torch's own files is of no more interest."""
+    return _ours(path) or f"{os.sep}site-packages{os.sep}torch{os.sep}" in path
 
 
 def _die_of_interrupt() -> Any:

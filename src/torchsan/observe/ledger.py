@@ -95,6 +95,18 @@ class Ledger:
                 return by_version
         return [w for w in found if w.before > sequence]
 
+    def by_versions(self, sequence: int, expected: int, current: int) -> list[Written]:
+        """Writes that fit a save of which only the versions are known; empty when several memories fit."""
+        fits = [
+            later
+            for writes in self.writes.values()
+            if writes[-1].version == current
+            and (later := [w for w in writes if w.version > expected and w.before > sequence])
+            and later[0].version == expected + 1
+        ]
+        places = {later[0].site for later in fits}
+        return fits[0] if len(places) == 1 else []
+
     def steps_after(self, memory: int, sequence: int, *, silent_only: bool = False) -> Iterable[Stepped]:
         for step in self.steps:
             if step.before > sequence and memory in step.memories and (step.silent or not silent_only):

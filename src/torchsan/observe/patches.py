@@ -21,6 +21,15 @@ class Patches:
         setattr(owner, name, value)
         self.applied = True
 
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Put another value in the place of one that `set` put there."""
+        for index, (known_owner, known_name, before, current) in enumerate(self._entries):
+            if known_owner is owner and known_name == name:
+                self._entries[index] = (owner, name, before, value)
+                if vars(owner).get(name, _ABSENT) is current:
+                    setattr(owner, name, value)
+                return
+
     def remove(self) -> None:
         for owner, name, before, value in reversed(self._entries):
             # Somebody may have patched on top of us: theirs stays.

@@ -41,6 +41,7 @@ class Recorder:
         *,
         on_finding: Callable[[Finding], None] | None = None,
         at_write: bool = False,
+        judging: bool = True,
     ) -> None:
         self.report = report if report is not None else Report()
         self.report.torch = torch.__version__
@@ -50,6 +51,8 @@ class Recorder:
         # Names of written memory by the place of the write, where only a live frame could tell them.
         self.names: dict[Place, str] = {}
         self.at_write = at_write
+        # Without judging only the writes are watched, for `freeze` and `heal`.
+        self.judging = judging
         self.active = False
         # Code of the program that no import will show us: its main script.
         self.codes: list[CodeType] = []
@@ -62,16 +65,27 @@ class Recorder:
     # -- life ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        self.active = True
+        with self.shielded():
+            self._install()
+
+    def _install(self) -> None:
         from torchsan.observe.sensors import make_sensors
 
-        self.active = True
         self._sensors = make_sensors(self)
         for sensor in self._sensors:
             sensor.install()
+        if self.at_write:
+            from torchsan.observe.healing import AtWrite
+
+            self._at_write = AtWrite(self)
+            self._at_write.start()
 
     def stop(self) -> None:
         if not self.active:
             return
+        if self.at_write:
+            self._at_write.stop()
         for sensor in reversed(self._sensors):
             with self.shielded():
                 sensor.close()

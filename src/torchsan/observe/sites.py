@@ -42,14 +42,21 @@ def add_user_root(folder: str) -> None:
 def kind_of_path(path: str) -> int:
     if path.startswith(_TORCHSAN):
         return OURS
-    if any(path.startswith(root) or os.path.realpath(path).startswith(root) for root in _user_roots):
-        return USER
     if path.startswith("<"):
         # Cells of a notebook and typed lines are the user's; frozen and generated code is not.
         return USER if path.startswith(("<ipython", "<stdin", "<string")) else LIBRARY
-    if path.startswith(_PACKAGES) or "site-packages" in path or "dist-packages" in path:
-        return TORCH if f"{os.sep}torch{os.sep}" in path else LIBRARY
-    return LIBRARY if path.startswith(_STDLIB) else USER
+    installed = path.startswith(_PACKAGES) or "site-packages" in path or "dist-packages" in path
+    if installed or path.startswith(_STDLIB):
+        # An environment often lies below the project's folder: only a root inside it makes its code the user's.
+        real = os.path.realpath(path)
+        if any(_is_installed(root) and (path.startswith(root) or real.startswith(root)) for root in _user_roots):
+            return USER
+        return TORCH if installed and f"{os.sep}torch{os.sep}" in path else LIBRARY
+    return USER
+
+
+def _is_installed(folder: str) -> bool:
+    return folder.startswith(_PACKAGES) or "site-packages" in folder or "dist-packages" in folder
 
 
 def kind_of(code: CodeType) -> int:

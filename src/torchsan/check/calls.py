@@ -1,0 +1,402 @@
+"""Calls: the program's own functions and classes are followed, torch's are modelled, others are unknown."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from torchsan.check.torch_names import GRAD_MODES, RUN_QUESTIONS, TENSOR_ONLY
+from torchsan.check.values import (
+    Class,
+    Function,
+    Instance,
+    Layer,
+    Library,
+    Mapping,
+    Method,
+    Optimizer,
+    Plain,
+    Sequence,
+    Snapshot,
+    Tensor,
+    tensors_in,
+)
+
+if TYPE_CHECKING:
+    from torchsan.check.machine import Machine
+    from torchsan.check.program import FunctionInfo, Program
+    from torchsan.check.torch_model import TorchModel
+
+MAX_DEPTH = 14
+ROUNDS = 2
+_PLAIN_BUILTINS = frozenset(
+    """print len range int float str bool isinstance issubclass hasattr repr format id hash type abs round ord
+    chr callable dir open input divmod any all""".split()
+)
+
+
+class Calls:
+    """The calling half of the interpreter."""
+
+    program: Program
+    machine: Machine
+    torch: TorchModel
+    depth: int
+
+    if TYPE_CHECKING:
+
+        def value(self, node: ast.expr, scope: Any) -> Any: ...
+        def text(self, node: ast.AST) -> str: ...
+        def iterate(self, value: Any, node: ast.AST) -> list[Any]: ...
+        def assign(self, target: ast.expr, value: Any, scope: Any, node: ast.AST) -> None: ...
+        def run_block(self, body: list[ast.stmt], scope: Any) -> str: ...
+        def derived(self, value: Any) -> Any: ...
+
+    def value_Call(self, node: ast.Call, scope: Any) -> Any:
+        if isinstance(node.func, ast.Name) and node.func.id == "super":
+            return self.super_of(scope)
+        function = self.value(node.func, scope)
+        args: list[Any] = []
+        for arg in node.args:
+            if isinstance(arg, ast.Starred):
+                args += self.iterate(self.value(arg.value, scope), arg.value)
+            else:
+                args.append(self.value(arg, scope))
+        kwargs = {k.arg: self.value(k.value, scope) for k in node.keywords if k.arg is not None}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                spread = self.value(keyword.value, scope)
+                if isinstance(spread, Mapping):
+                    kwargs.update({k: v for k, v in spread.items.items() if isinstance(k, str)})
+        return self.call_value(function, args, kwargs, node)
+
+    def call_value(self, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        if isinstance(function, Function):
+            return self.call_function(function, args, kwargs, node)
+        if isinstance(function, Class):
+            return self.instantiate(function, args, kwargs, node)
+        if isinstance(function, Instance):
+            return self.call_instance(function, args, kwargs, node)
+        if isinstance(function, Layer):
+            return self.torch.call_layer(function, args, kwargs, node)
+        if isinstance(function, Method):
+            return self.call_method(function, args, kwargs, node)
+        if isinstance(function, Library):
+            return self.call_named(function.name, args, kwargs, node)
+        given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
+        return self.machine.unknown(given, self.machine.place(node))
+
+    # --- functions of the program -------------------------------------------------------------------
+
+    def call_function(self, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
+        from torchsan.check.interpreter import Scope
+
+        info = function.info
+        if self.depth >= MAX_DEPTH:
+            return self.machine.unknown([t for a in args for t in tensors_in(a)], self.machine.place(node))
+        scope = Scope(function.scope, function)
+        given = [function.bound, *args] if function.bound is not None else list(args)
+        self.bind_parameters(info, scope, given, kwargs)
+        if isinstance(info.node, ast.Lambda):
+            self.depth += 1
+            try:
+                return self.value(info.node.body, scope)
+            finally:
+                self.depth -= 1
+        previous = self.machine.mode
+        for decorator in info.decorators:
+            self.machine.mode = GRAD_MODES.get(decorator, self.machine.mode)
+        self.depth += 1
+        try:
+            self.run_block(info.node.body, scope)
+        finally:
+            self.depth -= 1
+            self.machine.mode = previous
+        return Sequence(scope.yielded) if info.generator else scope.returned
+
+    def bind_parameters(
+        self, info: FunctionInfo, scope: Any, given: list[Any], kwargs: dict[str, Any]
+    ) -> None:
+        spec = info.node.args
+        names = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+        for name, value in zip(names, given, strict=False):
+            scope.names[name] = value
+        if spec.vararg is not None:
+            scope.names[spec.vararg.arg] = Sequence(given[len(names) :])
+        known = {*names, *(a.arg for a in spec.kwonlyargs)}
+        rest = {k: v for k, v in kwargs.items() if k not in known}
+        scope.names.update({k: v for k, v in kwargs.items() if k in known})
+        if spec.kwarg is not None:
+            scope.names[spec.kwarg.arg] = Mapping(dict(rest))
+        defaults = dict(zip(reversed(names), reversed(spec.defaults), strict=False))
+        defaults.update(
+            {a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None}
+        )
+        for name in known - scope.names.keys():
+            default = defaults.get(name)
+            scope.names[name] = self.value(default, scope.outer) if default is not None else self.machine.unknown()
+
+    def super_of(self, scope: Any) -> Any:
+        found = scope
+        while found is not None and not (found.function and found.function.info.owner):
+            found = found.outer
+        if found is None:
+            return Plain()
+        receiver = next(iter(found.names.values()), None)
+        return Method(receiver, "super", ast.Constant(found.function.info.owner.name))
+
+    def find_method(self, cls: Class, name: str, after: str = "") -> Function | None:
+        """A method of a class or of its bases in this file; `after` skips up to that class (super())."""
+        if not after and name in cls.info.methods:
+            return Function(cls.info.methods[name], cls.scope)
+        for base in cls.info.bases:
+            found = cls.scope.find(base)
+            if isinstance(found, Class) and found is not cls:
+                method = self.find_method(found, name, "" if after in ("", cls.info.name) else after)
+                if method is not None:
+                    return method
+        return None
+
+    def is_module(self, cls: Class, seen: int = 0) -> bool:
+        for base in cls.info.bases:
+            found = cls.scope.find(base)
+            if isinstance(found, Class) and seen < 8:
+                if self.is_module(found, seen + 1):
+                    return True
+            elif base.rpartition(".")[2].endswith(("Module", "Model", "PreTrainedModel")):
+                return True
+        return False
+
+    def inherits(self, cls: Class, names: tuple[str, ...], seen: int = 0) -> bool:
+        for base in cls.info.bases:
+            if base in names:
+                return True
+            found = cls.scope.find(base)
+            if isinstance(found, Class) and seen < 8 and self.inherits(found, names, seen + 1):
+                return True
+        return False
+
+    def instantiate(self, cls: Class, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Instance:
+        made = Instance(cls, module=self.is_module(cls))
+        start = self.find_method(cls, "__init__")
+        if start is not None:
+            start.bound = made
+            self.call_function(start, args, kwargs, node)
+        return made
+
+    def call_instance(self, instance: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        method = self.find_method(instance.cls, "forward" if instance.module else "__call__")
+        if method is None:
+            method = self.find_method(instance.cls, "__call__") or self.find_method(instance.cls, "forward")
+        if method is None:
+            given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
+            return self.machine.unknown(given, self.machine.place(node))
+        method.bound = instance
+        return self.call_function(method, args, kwargs, node)
+
+    def instance_attribute(self, instance: Instance, name: str, node: ast.AST) -> Any:
+        if name in instance.attributes:
+            return instance.attributes[name]
+        method = self.find_method(instance.cls, name)
+        if method is not None:
+            decorators = method.info.decorators
+            if "staticmethod" in decorators:
+                return method
+            method.bound = instance.cls if "classmethod" in decorators else instance
+            if "property" in decorators or "functools.cached_property" in decorators:
+                return self.call_function(method, [], {}, node)
+            return method
+        if name == "training":
+            return Plain(True, True)
+        for item in instance.cls.info.node.body:
+            if isinstance(item, ast.Assign) and any(
+                isinstance(t, ast.Name) and t.id == name for t in item.targets
+            ):
+                return self.value(item.value, instance.cls.scope)
+        return Method(instance, name, node)
+
+    # --- methods of modelled values -----------------------------------------------------------------
+
+    def call_method(self, method: Method, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        receiver, name = method.receiver, method.name
+        if isinstance(receiver, Method) and receiver.name == "super":
+            return self.call_super(receiver, name, args, kwargs, node)
+        if isinstance(receiver, Tensor):
+            if name in TENSOR_ONLY or receiver.sure or name.endswith("_"):
+                receiver.sure = receiver.sure or name in TENSOR_ONLY
+            return self.torch.call_method(receiver, name, args, kwargs, node)
+        if isinstance(receiver, Optimizer):
+            return self.torch.call_optimizer(receiver, name, args, node)
+        if isinstance(receiver, Layer) or (isinstance(receiver, Instance) and receiver.module):
+            return self.torch.call_module(receiver, name, args, kwargs, node)
+        if isinstance(receiver, Class) and name == "apply":
+            return self.apply_function(receiver, args, node)
+        if isinstance(receiver, Snapshot):
+            return self.from_snapshot(receiver, name)
+        if isinstance(receiver, Sequence | Mapping):
+            return self.call_collection(receiver, name, args, node)
+        if isinstance(receiver, Plain) and name not in ("apply",):
+            return Plain()
+        given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
+        return self.machine.unknown(given, self.machine.place(node))
+
+    def call_super(
+        self, held: Method, name: str, args: list[Any], kwargs: dict[str, Any], node: ast.Call
+    ) -> Any:
+        instance = held.receiver
+        owner = held.node.value if isinstance(held.node, ast.Constant) else ""
+        if isinstance(instance, Instance):
+            holder = instance.cls.scope.find(str(owner))
+            method = self.find_method(holder, name, str(owner)) if isinstance(holder, Class) else None
+            if method is not None:
+                method.bound = instance
+                return self.call_function(method, args, kwargs, node)
+            if name not in ("__init__", "forward") and instance.module:
+                return self.torch.call_module(instance, name, args, kwargs, node)
+        given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
+        return self.machine.unknown(given, self.machine.place(node))
+
+    def from_snapshot(self, snapshot: Snapshot, name: str) -> Any:
+        # Its items are aliases, but what becomes of them is not followed.
+        return snapshot if name == "copy" else self.machine.unknown()
+
+    def call_collection(self, owner: Sequence | Mapping, name: str, args: list[Any], node: ast.AST) -> Any:
+        if isinstance(owner, Sequence):
+            if name in ("append", "add", "appendleft") and args:
+                # Long lists teach nothing new.
+                owner.items = [*owner.items[-5:], args[0]]
+            elif name == "extend" and args and isinstance(args[0], Sequence):
+                owner.items += args[0].items[:6]
+            elif name == "insert" and len(args) > 1:
+                owner.items.insert(0, args[1])
+            elif name in ("pop", "popleft") and owner.items:
+                return owner.items[-1]
+            elif name == "copy":
+                return Sequence(list(owner.items))
+            return Plain()
+        if name == "values":
+            return Sequence(list(owner.items.values()))
+        if name == "items":
+            return Sequence(
+                [
+                    Sequence([Plain(k, True) if isinstance(k, str | int) else Plain(), v])
+                    for k, v in owner.items.items()
+                ]
+            )
+        if name in ("get", "pop", "setdefault") and args and isinstance(args[0], Plain):
+            found = owner.items.get(args[0].value) if args[0].known else None
+            return found if found is not None else self.machine.unknown()
+        return Plain() if name in ("keys", "clear") else self.machine.unknown()
+
+    def apply_function(self, cls: Class, args: list[Any], node: ast.Call) -> Any:
+        """`Scale.apply(x)` of a torch.autograd.Function written in this file."""
+        forward = self.find_method(cls, "forward")
+        given = [t for a in args for t in tensors_in(a)]
+        place = self.machine.place(node)
+        if forward is None or not self.inherits(cls, ("torch.autograd.Function", "Function")):
+            return self.machine.unknown(given, place)
+        context = Instance(cls)
+        before = {id(t): len(t.storage.writes) for t in given}
+        previous, self.machine.mode = self.machine.mode, "no_grad"
+        try:
+            returned = self.call_function(forward, [context, *args], {}, node)
+        finally:
+            self.machine.mode = previous
+        marked = _calls(forward.info.node, "mark_dirty")
+        return self.of_custom(returned, given, before, marked, node)
+
+    def of_custom(
+        self, returned: Any, given: list[Tensor], before: dict[int, int], marked: bool, node: ast.Call
+    ) -> Any:
+        place = self.machine.place(node)
+        written = next((t for t in given if len(t.storage.writes) > before[id(t)]), None)
+        if isinstance(returned, Tensor) and any(returned is t for t in given):
+            if written is returned and not marked and self.machine.mode == "grad":
+                made = self.machine.view_of(returned, place, "apply", "custom")
+                made.base, made.leaf = returned, False
+                made.origin = returned.storage.writes[-1].place
+                return made
+            return returned
+        return self.machine.unknown(given, place)
+
+    # --- named functions ----------------------------------------------------------------------------
+
+    def call_named(self, name: str, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        if name in RUN_QUESTIONS:
+            return Plain(RUN_QUESTIONS[name], True)
+        if "." in name:
+            from torchsan.check.program import canonical
+
+            return self.torch.call_library(canonical(name), args, kwargs, node)
+        builtin = getattr(self, f"builtin_{name}", None)
+        if builtin is not None:
+            return builtin(args, node)
+        if name in _PLAIN_BUILTINS:
+            return Plain()
+        given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
+        return self.machine.unknown(given, self.machine.place(node))
+
+    def builtin_range(self, args: list[Any], node: ast.Call) -> Any:
+        known = [a.value for a in args if isinstance(a, Plain) and a.known and isinstance(a.value, int)]
+        if len(known) == len(args) and 1 <= len(known) <= 2 and len(range(*known)) <= 4:
+            return Sequence([Plain(i, True) for i in range(*known)])
+        return Sequence([Plain() for _ in range(ROUNDS)])
+
+    def builtin_zip(self, args: list[Any], node: ast.Call) -> Any:
+        columns = [self.iterate(a, node) for a in args]
+        return Sequence([Sequence(list(row)) for row in zip(*columns, strict=False)])
+
+    def builtin_enumerate(self, args: list[Any], node: ast.Call) -> Any:
+        items = self.iterate(args[0], node) if args else []
+        return Sequence([Sequence([Plain(), item]) for item in items])
+
+    def builtin_list(self, args: list[Any], node: ast.Call) -> Any:
+        return Sequence(self.iterate(args[0], node)) if args else Sequence([])
+
+    builtin_tuple = builtin_list
+    builtin_sorted = builtin_list
+    builtin_iter = builtin_list
+    builtin_set = builtin_list
+
+    def builtin_reversed(self, args: list[Any], node: ast.Call) -> Any:
+        return Sequence(self.iterate(args[0], node)[::-1]) if args else Sequence([])
+
+    def builtin_next(self, args: list[Any], node: ast.Call) -> Any:
+        items = self.iterate(args[0], node) if args else []
+        return items[0] if items else self.machine.unknown()
+
+    def builtin_dict(self, args: list[Any], node: ast.Call) -> Any:
+        return args[0] if args and isinstance(args[0], Mapping) else Mapping()
+
+    def builtin_sum(self, args: list[Any], node: ast.Call) -> Any:
+        items = self.iterate(args[0], node) if args else []
+        total: Any = items[0] if items else Plain()
+        for item in items[1:]:
+            total = self.binary(ast.Add(), total, item, node)  # type: ignore[attr-defined]
+        return total
+
+    def builtin_max(self, args: list[Any], node: ast.Call) -> Any:
+        if all(isinstance(a, Plain) for a in args):
+            return Plain()
+        return self.machine.unknown([t for a in args for t in tensors_in(a)], self.machine.place(node))
+
+    builtin_min = builtin_max
+
+    def builtin_getattr(self, args: list[Any], node: ast.Call) -> Any:
+        if len(args) > 1 and isinstance(args[1], Plain) and isinstance(args[1].value, str):
+            return self.attribute(args[0], args[1].value, node)  # type: ignore[attr-defined]
+        return self.machine.unknown()
+
+    def builtin_setattr(self, args: list[Any], node: ast.Call) -> Any:
+        if len(args) > 2 and isinstance(args[0], Instance) and isinstance(args[1], Plain) and args[1].known:
+            args[0].attributes[str(args[1].value)] = args[2]
+        return Plain()
+
+    def builtin_map(self, args: list[Any], node: ast.Call) -> Any:
+        if len(args) != 2:
+            return self.machine.unknown()
+        return Sequence([self.call_value(args[0], [item], {}, node) for item in self.iterate(args[1], node)])
+
+
+def _calls(node: ast.AST, name: str) -> bool:
+    return any(isinstance(n, ast.Attribute) and n.attr == name for n in ast.walk(node))

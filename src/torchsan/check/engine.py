@@ -1,0 +1,127 @@
+"""From a file's text to facts: choose where to start, follow paths, gather what they show."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+
+from torchsan.check.facts import Fact
+from torchsan.check.interpreter import Interpreter
+from torchsan.check.machine import PathEnded
+from torchsan.check.oracle import paths
+from torchsan.check.program import FunctionInfo, Program
+from torchsan.check.values import Class, Function, Grad, Instance, Plain, Storage, Tensor, tensors_in
+
+Root = Callable[[Interpreter], Iterable[Tensor]]
+_SKIP_ROOTS = frozenset({"__init__", "__repr__", "__len__", "__str__", "extra_repr"})
+_NOT_TENSORS = frozenset({"int", "float", "str", "bool", "dict", "list", "List", "Dict", "Callable", "Path"})
+
+
+def facts_of(program: Program) -> list[Fact]:
+    """All facts of a file, each once, surer ones first."""
+    found: dict[tuple[object, ...], Fact] = {}
+    for root in roots_of(program):
+        for fact in _follow(program, root):
+            key = (fact.kind, fact.write.line, fact.write.column, fact.how)
+            known = found.get(key)
+            if known is None or (known.certainty == "possible" and fact.certainty != "possible"):
+                found[key] = fact
+    return sorted(found.values(), key=lambda f: (f.write.line, f.write.column))
+
+
+def _follow(program: Program, root: Root) -> list[Fact]:
+    facts: list[Fact] = []
+    for oracle in paths():
+        interpreter = Interpreter(program, oracle)
+        try:
+            results = root(interpreter)
+            # Without a backward in sight, what leaves the function is what backward will start from.
+            interpreter.machine.backward(results, None, keep=True)
+        except PathEnded:
+            pass
+        except RecursionError:
+            break
+        facts += interpreter.machine.facts
+    return facts
+
+
+def roots_of(program: Program) -> list[Root]:
+    roots: list[Root] = [_whole_file]
+    for node in program.tree.body:
+        if isinstance(node, ast.FunctionDef):
+            roots.append(_function_root(node.name))
+        elif isinstance(node, ast.ClassDef):
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name not in _SKIP_ROOTS:
+                    roots.append(_method_root(node.name, item.name))
+    return roots
+
+
+def _whole_file(interpreter: Interpreter) -> Iterable[Tensor]:
+    interpreter.run_block(interpreter.program.tree.body, interpreter.globals)
+    return ()
+
+
+def _define(interpreter: Interpreter) -> None:
+    """Functions, classes, imports and simple constants of the file, without running the rest."""
+    for node in interpreter.program.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            interpreter.run_block([node], interpreter.globals)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            interpreter.run_block([node], interpreter.globals)
+
+
+def _function_root(name: str) -> Root:
+    def run(interpreter: Interpreter) -> Iterable[Tensor]:
+        _define(interpreter)
+        function = interpreter.globals.names.get(name)
+        if not isinstance(function, Function):
+            return ()
+        return _call_alone(interpreter, function)
+
+    return run
+
+
+def _method_root(owner: str, name: str) -> Root:
+    def run(interpreter: Interpreter) -> Iterable[Tensor]:
+        _define(interpreter)
+        cls = interpreter.globals.names.get(owner)
+        if not isinstance(cls, Class):
+            return ()
+        start = interpreter.find_method(cls, "__init__")
+        made = Instance(cls, module=interpreter.is_module(cls))
+        if start is not None:
+            start.bound = made
+            interpreter.call_function(start, [], _arguments(interpreter, start.info, config=True), cls.info.node)
+        method = Function(cls.info.methods[name], cls.scope)
+        if "staticmethod" not in method.info.decorators:
+            method.bound = made
+        return _call_alone(interpreter, method)
+
+    return run
+
+
+def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
+    kwargs = _arguments(interpreter, function.info, skip_first=function.bound is not None)
+    result = interpreter.call_function(function, [], kwargs, function.info.node)
+    return list(tensors_in(result))
+
+
+def _arguments(
+    interpreter: Interpreter, info: FunctionInfo, *, skip_first: bool = True, config: bool = False
+) -> dict[str, object]:
+    """What a caller might give: of numbers and strings no value is known, the rest may be tensors."""
+    spec = info.node.args
+    names = [*spec.posonlyargs, *spec.args][1 if skip_first else 0 :] + spec.kwonlyargs
+    if config:
+        names = [*spec.posonlyargs, *spec.args][1:] + spec.kwonlyargs
+    made: dict[str, object] = {}
+    for argument in names:
+        text = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+        if text in _NOT_TENSORS or (config and "Tensor" not in text and "Module" not in text):
+            made[argument.arg] = interpreter.machine.unknown() if config and not text else Plain()
+            continue
+        tensor = Tensor(Storage("argument", argument.arg), Grad.MAYBE, sure=False)
+        tensor.sure = text in ("Tensor", "torch.Tensor", "torch.FloatTensor")
+        made[argument.arg] = tensor
+    return made

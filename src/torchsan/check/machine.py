@@ -1,0 +1,290 @@
+"""The abstract machine: time, memory, the graph, and the facts that come out of writes and backward."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+from torchsan.check.facts import Fact
+from torchsan.check.program import Program
+from torchsan.check.values import Grad, Node, Optimizer, Save, Storage, Tensor, Write, parameters_of
+from torchsan.effects import OpEffects
+from torchsan.model import Certainty, Place
+
+
+class PathEnded(Exception):
+    """The program would raise here, or the budget is spent: nothing more on this path."""
+
+
+class Machine:
+    """State of one path through the program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.clock = 0
+        # "grad", "no_grad", "inference", or "unsure" when a switch was not understood
+        self.mode = "grad"
+        self.facts: list[Fact] = []
+
+    def tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def place(self, node: ast.AST) -> Place:
+        return self.program.place(node)
+
+    # --- making tensors -----------------------------------------------------------------------------
+
+    def unknown(self, parents: Iterable[Tensor] = (), place: Place | None = None) -> Tensor:
+        """A value of which nothing is known, but that may hang on these tensors' graphs."""
+        before = [n for t in parents for n in t.nodes()] if self.mode in ("grad", "unsure") else []
+        node = Node("", place, before) if before and place else None
+        return Tensor(Storage("unknown"), Grad.MAYBE, node, sure=False, place=place)
+
+    def fresh(self, place: Place, op: str, *, grad: Grad = Grad.NO, leaf: bool = False) -> Tensor:
+        made_in = "inference" if self.mode == "inference" else "grad"
+        return Tensor(Storage(), grad, leaf=leaf, place=place, op=op, made_in=made_in)
+
+    def view_of(self, base: Tensor, place: Place, op: str, kind: str = "view") -> Tensor:
+        root = base.base or base
+        if base.view in ("several", "expanded", "custom"):
+            kind = base.view if kind == "view" else kind
+        made_in = base.made_in if base.made_in == "inference" else self.mode
+        node = None
+        if self.mode in ("grad", "unsure") and base.nodes():
+            node = Node(op, place, base.nodes())
+        return Tensor(
+            base.storage,
+            base.grad,
+            node,
+            sure=True,
+            view=kind,
+            base=root,
+            made_in=made_in,
+            place=place,
+            op=op,
+            detached=base.detached,
+            behind=base.behind,
+            origin=base.origin or place,
+        )
+
+    # --- ops ----------------------------------------------------------------------------------------
+
+    def graded(self, bound: dict[str, list[Tensor]], least: Grad) -> set[str]:
+        if self.mode not in ("grad", "unsure"):
+            return set()
+        if self.mode == "unsure" and least == Grad.YES:
+            return set()
+        return {name for name, given in bound.items() if any(t.wants_grad >= least for t in given)}
+
+    def node_for(
+        self, row: OpEffects, bound: dict[str, list[Tensor]], names: dict[str, str], place: Place
+    ) -> tuple[Node | None, Grad]:
+        """The graph node of an op with what it saves of its inputs, and whether its result has a gradient."""
+        maybe = self.graded(bound, Grad.MAYBE)
+        if not maybe:
+            return None, Grad.NO
+        sure = self.graded(bound, Grad.YES)
+        node = Node(row.name, place, [n for given in bound.values() for t in given for n in t.nodes()])
+        for what, given in bound.items():
+            for tensor in given:
+                self.save(node, row, what, tensor, sure, maybe, names.get(what, what))
+        return node, Grad.YES if sure else Grad.MAYBE
+
+    def save(
+        self,
+        node: Node,
+        row: OpEffects,
+        what: str,
+        tensor: Tensor,
+        sure: set[str],
+        maybe: set[str],
+        name: str,
+    ) -> None:
+        certain = row.needed(what, sure)
+        possible = row.needed(what, maybe) or not maybe.isdisjoint(row.may_need.get(what, ()))
+        if certain or possible:
+            node.saves.append(Save(tensor.storage, self.clock, what, name, certain))
+
+    # --- writes -------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        tensor: Tensor,
+        node: ast.AST,
+        op: str,
+        target: str,
+        *,
+        values: Iterable[Tensor] = (),
+        how: str = "op",
+        origin: Place | None = None,
+        by_index: bool = False,
+        row: OpEffects | None = None,
+        bound: dict[str, list[Tensor]] | None = None,
+    ) -> None:
+        """An in-place op on a tensor: the facts it makes by itself, then the new state of its memory."""
+        place = self.place(node)
+        others = list(values)
+        if tensor.behind:
+            how = "behind"
+        self.check_write(tensor, place, op, target, others, by_index, origin)
+        time = self.tick()
+        tensor.storage.writes.append(Write(place, time, how, op, target, origin))
+        if how == "behind" or self.mode in ("no_grad", "inference"):
+            return
+        self.rebase(tensor, place, op, others, row, bound)
+
+    def rebase(
+        self,
+        tensor: Tensor,
+        place: Place,
+        op: str,
+        others: list[Tensor],
+        row: OpEffects | None,
+        bound: dict[str, list[Tensor]] | None,
+    ) -> None:
+        """After a write the tensor, and all of its memory, has the write in its history."""
+        grad = max([tensor.wants_grad, *(t.wants_grad for t in others)])
+        if grad == Grad.NO:
+            return
+        if self.mode == "unsure":
+            grad = Grad.MAYBE
+        made = Node(op, place, [n for t in (tensor, *others) for n in t.nodes()])
+        if row is not None:
+            given = {**(bound or {}), "input": [tensor]}
+            sure, maybe = self.graded(given, Grad.YES), self.graded(given, Grad.MAYBE)
+            for what, tensors in given.items():
+                for other in tensors:
+                    if what != "input":
+                        self.save(made, row, what, other, sure, maybe, what)
+            self.save(made, row, "out0", tensor, sure, maybe, "")
+        tensor.node, tensor.grad = made, grad
+        tensor.storage.history, tensor.storage.grad = made, grad
+
+    def check_write(
+        self,
+        tensor: Tensor,
+        place: Place,
+        op: str,
+        target: str,
+        others: list[Tensor],
+        by_index: bool,
+        origin: Place | None,
+    ) -> None:
+        """Writes that torch refuses on the spot, and writes to memory seen several times."""
+        if tensor.made_in == "inference" and self.mode not in ("inference", "unsure"):
+            self.refuse("inference-written", tensor, place, op, target, origin)
+        if tensor.view == "expanded" and not tensor.behind:
+            self.note("expanded-written", tensor, place, op, target, origin, by_index=by_index)
+        if self.mode != "grad" or tensor.behind or tensor.detached:
+            return
+        wants = tensor.wants_grad
+        if tensor.leaf and wants == Grad.YES:
+            self.refuse("leaf-written", tensor, place, op, target, origin, by_index=by_index)
+        base = tensor.base
+        if base is None:
+            return
+        any_grad = max([wants, *(t.wants_grad for t in others)])
+        if any_grad != Grad.YES:
+            return
+        if tensor.view == "several":
+            self.refuse("several-views-written", tensor, place, op, target, origin)
+        if tensor.view == "custom":
+            self.refuse("custom-function-written", tensor, place, op, target, origin)
+        if tensor.made_in == "no_grad":
+            self.refuse("no-grad-view-written", tensor, place, op, target, origin)
+        if base.leaf and base.wants_grad == Grad.YES:
+            self.refuse("leaf-view-written", tensor, place, op, target, origin)
+
+    def note(
+        self,
+        kind: Any,
+        tensor: Tensor,
+        place: Place,
+        op: str,
+        target: str,
+        origin: Place | None,
+        **extra: Any,
+    ) -> None:
+        made = tensor.origin if tensor.view else tensor.place
+        self.facts.append(
+            Fact(
+                kind,
+                place,
+                target,
+                op=op,
+                origin=origin or made,
+                saved_op=tensor.op,
+                storage=tensor.storage.kind,
+                extra=extra,
+            )
+        )
+
+    def refuse(self, *args: Any, **extra: Any) -> None:
+        self.note(*args, **extra)
+        raise PathEnded
+
+    def step(self, optimizer: Optimizer, node: ast.AST, target: str) -> None:
+        place, time = self.place(node), self.tick()
+        for parameter in parameters_of(optimizer):
+            parameter.storage.writes.append(Write(place, time, "step", optimizer.name, target))
+
+    # --- backward -----------------------------------------------------------------------------------
+
+    def backward(self, roots: Iterable[Tensor], node: ast.AST | None, *, keep: bool) -> None:
+        """Walk the graph as backward would: every value it needs must be as it was saved."""
+        needed = self.place(node) if node is not None else None
+        pending = [n for t in roots for n in t.nodes()]
+        seen: set[int] = set()
+        while pending:
+            current = pending.pop()
+            if id(current) in seen or current.freed:
+                continue
+            seen.add(id(current))
+            for save in current.saves:
+                written = save.storage.written_after(save.time)
+                if written is not None:
+                    self.overwritten(current, save, written, needed)
+            if not keep:
+                current.freed = True
+            pending.extend(current.parents)
+
+    def overwritten(self, node: Node, save: Save, write: Write, needed: Place | None) -> None:
+        certainty: Certainty = "certain" if save.certain else "possible"
+        self.facts.append(
+            Fact(
+                "saved-overwritten",
+                write.place,
+                write.target,
+                certainty,
+                op=write.op,
+                saved=node.place,
+                saved_op=node.op,
+                what=save.what,
+                needed=needed,
+                origin=write.origin,
+                how=write.how,
+                storage=save.storage.kind,
+                extra={"name": save.name},
+            )
+        )
+
+    # --- aliases taken for copies -------------------------------------------------------------------
+
+    def stale(self, snapshot: Any, step: Write, node: ast.AST, target: str) -> None:
+        self.facts.append(
+            Fact("stale-snapshot", snapshot.place, target, origin=step.place, needed=self.place(node), what="state")
+        )
+
+    def one_tensor(self, tensor: Tensor, step: Write, node: ast.AST, texts: list[str]) -> None:
+        self.facts.append(
+            Fact(
+                "stale-snapshot",
+                self.place(node),
+                texts[0],
+                origin=step.place,
+                what="same",
+                extra={"other": texts[1]},
+            )
+        )

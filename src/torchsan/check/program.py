@@ -1,0 +1,137 @@
+"""A parsed file: what its names mean, its functions and classes."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torchsan.model import Place
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+# The usual abbreviations resolve through imports; these modules re-export one another.
+_SAME = {
+    "torch.nn.modules": "torch.nn",
+    "torch.autograd.function": "torch.autograd",
+    "torch.nn.parameter": "torch.nn",
+}
+
+
+@dataclass(slots=True, eq=False)
+class FunctionInfo:
+    name: str
+    node: FunctionNode
+    owner: ClassInfo | None = None
+    generator: bool = False
+    decorators: tuple[str, ...] = ()
+
+
+@dataclass(eq=False)
+class ClassInfo:
+    name: str
+    node: ast.ClassDef
+    bases: tuple[str, ...]
+    methods: dict[str, FunctionInfo] = field(default_factory=dict)
+
+
+class Program:
+    """One file's tree with helpers that turn nodes into places and dotted names."""
+
+    def __init__(self, path: str, text: str, tree: ast.Module, first_line: int = 1) -> None:
+        self.path = path
+        self.text = text
+        self.tree = tree
+        self.first_line = first_line
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @cached_property
+    def imports(self) -> dict[str, str]:
+        """Local name to dotted name, for every import anywhere in the file."""
+        found: dict[str, str] = {}
+        for node in _imports(self.tree.body):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    if alias.asname:
+                        found[alias.asname] = alias.name
+                    else:
+                        found[alias.name.partition(".")[0]] = alias.name.partition(".")[0]
+            elif node.module and not node.level:
+                for alias in node.names:
+                    found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+        return found
+
+    def dotted(self, node: ast.AST) -> str:
+        """`F.relu` as `torch.nn.functional.relu`; empty for what is no chain of names."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return ""
+        parts.append(self.imports.get(node.id, node.id))
+        return canonical(".".join(reversed(parts)))
+
+    def place(self, node: ast.AST, function: str = "") -> Place:
+        line, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", None) or 1
+        return Place(
+            self.path,
+            line,
+            self._column(line, getattr(node, "col_offset", 0)) + 1,
+            end,
+            self._column(end, getattr(node, "end_col_offset", 0) or 0) + 1,
+            function,
+        )
+
+    def _column(self, line: int, offset: int) -> int:
+        """ast counts bytes of UTF-8, people count characters."""
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return offset if text.isascii() else len(text.encode()[:offset].decode(errors="replace"))
+
+    def function(self, node: FunctionNode, owner: ClassInfo | None = None) -> FunctionInfo:
+        if isinstance(node, ast.Lambda):
+            return FunctionInfo("<lambda>", node, owner)
+        names = tuple(self.dotted(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list)
+        return FunctionInfo(node.name, node, owner, _yields(node), names)
+
+    def class_info(self, node: ast.ClassDef) -> ClassInfo:
+        info = ClassInfo(node.name, node, tuple(self.dotted(base) for base in node.bases))
+        for item in node.body:
+            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+                info.methods[item.name] = self.function(item, info)
+        return info
+
+
+def canonical(name: str) -> str:
+    for long, short in _SAME.items():
+        if name.startswith(long + "."):
+            # torch.nn.modules.activation.ReLU is torch.nn.ReLU
+            return f"{short}.{name.rpartition('.')[2]}"
+    return name
+
+
+def _imports(body: list[ast.stmt]) -> list[ast.Import | ast.ImportFrom]:
+    """Imports at the top, and inside the `if` and `try` blocks there."""
+    found: list[ast.Import | ast.ImportFrom] = []
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(node)
+        elif isinstance(node, ast.If):
+            found += _imports(node.body) + _imports(node.orelse)
+        elif isinstance(node, ast.Try):
+            found += _imports(node.body)
+    return found
+
+
+def _yields(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    pending: list[ast.AST] = list(node.body)
+    while pending:
+        item = pending.pop()
+        if isinstance(item, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            pending.extend(ast.iter_child_nodes(item))
+    return False

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchsan.check.torch_model import TorchModel
 
 MAX_DEPTH = 14
+MAX_DEPTH_ALONE = 4
 ROUNDS = 2
 _PLAIN_BUILTINS = frozenset(
     """print len range int float str bool isinstance issubclass hasattr repr format id hash type abs round ord
@@ -42,11 +43,11 @@ class Calls:
     machine: Machine
     torch: TorchModel
     depth: int
+    lazy: bool
 
     if TYPE_CHECKING:
 
         def value(self, node: ast.expr, scope: Any) -> Any: ...
-        def text(self, node: ast.AST) -> str: ...
         def iterate(self, value: Any, node: ast.AST) -> list[Any]: ...
         def assign(self, target: ast.expr, value: Any, scope: Any, node: ast.AST) -> None: ...
         def run_block(self, body: list[ast.stmt], scope: Any) -> str: ...
@@ -84,7 +85,7 @@ class Calls:
         if isinstance(function, Library):
             return self.call_named(function.name, args, kwargs, node)
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
-        return self.machine.unknown(given, self.machine.place(node))
+        return self.machine.unknown(given, node)
 
     # --- functions of the program -------------------------------------------------------------------
 
@@ -92,8 +93,8 @@ class Calls:
         from torchsan.check.interpreter import Scope
 
         info = function.info
-        if self.depth >= MAX_DEPTH:
-            return self.machine.unknown([t for a in args for t in tensors_in(a)], self.machine.place(node))
+        if self.depth >= (MAX_DEPTH_ALONE if self.lazy else MAX_DEPTH):
+            return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
         scope = Scope(function.scope, function)
         given = [function.bound, *args] if function.bound is not None else list(args)
         self.bind_parameters(info, scope, given, kwargs)
@@ -179,10 +180,36 @@ class Calls:
     def instantiate(self, cls: Class, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Instance:
         made = Instance(cls, module=self.is_module(cls))
         start = self.find_method(cls, "__init__")
-        if start is not None:
+        if start is not None and self.lazy and made.module:
+            made.start = self.start_scope(made, start, args, kwargs)
+        elif start is not None:
             start.bound = made
             self.call_function(start, args, kwargs, node)
         return made
+
+    def start_scope(self, made: Instance, start: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        from torchsan.check.interpreter import Scope
+
+        scope = Scope(start.scope, start)
+        self.bind_parameters(start.info, scope, [made, *args], kwargs)
+        return scope
+
+    def lazy_attribute(self, instance: Instance, name: str) -> Any:
+        """What `__init__` would have put there, worked out without the rest of it."""
+        cls: Any = instance.cls
+        for _ in range(6):
+            value = cls.info.assigned.get(name)
+            if value is not None:
+                made = self.value(value, instance.start)
+                if isinstance(made, Plain) and name in instance.attributes:
+                    return instance.attributes[name]
+                instance.attributes[name] = made
+                return made
+            bases = [cls.scope.find(base) for base in cls.info.bases]
+            cls = next((b for b in bases if isinstance(b, Class)), None)
+            if cls is None:
+                return None
+        return None
 
     def call_instance(self, instance: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         method = self.find_method(instance.cls, "forward" if instance.module else "__call__")
@@ -190,7 +217,7 @@ class Calls:
             method = self.find_method(instance.cls, "__call__") or self.find_method(instance.cls, "forward")
         if method is None:
             given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
-            return self.machine.unknown(given, self.machine.place(node))
+            return self.machine.unknown(given, node)
         method.bound = instance
         return self.call_function(method, args, kwargs, node)
 
@@ -208,6 +235,10 @@ class Calls:
             return method
         if name == "training":
             return Plain(True, True)
+        if instance.start is not None:
+            found = self.lazy_attribute(instance, name)
+            if found is not None:
+                return found
         for item in instance.cls.info.node.body:
             if isinstance(item, ast.Assign) and any(
                 isinstance(t, ast.Name) and t.id == name for t in item.targets
@@ -238,7 +269,7 @@ class Calls:
         if isinstance(receiver, Plain) and name not in ("apply",):
             return Plain()
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
-        return self.machine.unknown(given, self.machine.place(node))
+        return self.machine.unknown(given, node)
 
     def call_super(
         self, held: Method, name: str, args: list[Any], kwargs: dict[str, Any], node: ast.Call
@@ -254,7 +285,7 @@ class Calls:
             if name not in ("__init__", "forward") and instance.module:
                 return self.torch.call_module(instance, name, args, kwargs, node)
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
-        return self.machine.unknown(given, self.machine.place(node))
+        return self.machine.unknown(given, node)
 
     def from_snapshot(self, snapshot: Snapshot, name: str) -> Any:
         # Its items are aliases, but what becomes of them is not followed.
@@ -292,7 +323,7 @@ class Calls:
         """`Scale.apply(x)` of a torch.autograd.Function written in this file."""
         forward = self.find_method(cls, "forward")
         given = [t for a in args for t in tensors_in(a)]
-        place = self.machine.place(node)
+        place = node
         if forward is None or not self.inherits(cls, ("torch.autograd.Function", "Function")):
             return self.machine.unknown(given, place)
         context = Instance(cls)
@@ -308,7 +339,7 @@ class Calls:
     def of_custom(
         self, returned: Any, given: list[Tensor], before: dict[int, int], marked: bool, node: ast.Call
     ) -> Any:
-        place = self.machine.place(node)
+        place = node
         written = next((t for t in given if len(t.storage.writes) > before[id(t)]), None)
         if isinstance(returned, Tensor) and any(returned is t for t in given):
             if written is returned and not marked and self.machine.mode == "grad":
@@ -334,7 +365,7 @@ class Calls:
         if name in _PLAIN_BUILTINS:
             return Plain()
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
-        return self.machine.unknown(given, self.machine.place(node))
+        return self.machine.unknown(given, node)
 
     def builtin_range(self, args: list[Any], node: ast.Call) -> Any:
         known = [a.value for a in args if isinstance(a, Plain) and a.known and isinstance(a.value, int)]
@@ -378,7 +409,7 @@ class Calls:
     def builtin_max(self, args: list[Any], node: ast.Call) -> Any:
         if all(isinstance(a, Plain) for a in args):
             return Plain()
-        return self.machine.unknown([t for a in args for t in tensors_in(a)], self.machine.place(node))
+        return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
 
     builtin_min = builtin_max
 

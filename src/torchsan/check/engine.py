@@ -6,22 +6,24 @@ import ast
 from collections.abc import Callable, Iterable
 
 from torchsan.check.facts import Fact
-from torchsan.check.interpreter import Interpreter
+from torchsan.check.interpreter import BUDGET_ALONE, Interpreter
 from torchsan.check.machine import PathEnded
 from torchsan.check.oracle import paths
+from torchsan.check.prefilter import Suspects
 from torchsan.check.program import FunctionInfo, Program
 from torchsan.check.values import Class, Function, Grad, Instance, Plain, Storage, Tensor, tensors_in
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
+PATHS_WHOLE, PATHS_ALONE = 10, 5
 _SKIP_ROOTS = frozenset({"__init__", "__repr__", "__len__", "__str__", "extra_repr"})
 _NOT_TENSORS = frozenset({"int", "float", "str", "bool", "dict", "list", "List", "Dict", "Callable", "Path"})
 
 
-def facts_of(program: Program) -> list[Fact]:
-    """All facts of a file, each once, surer ones first."""
+def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
+    """All facts of a file, each once, surer ones first; of the chosen functions, or of all."""
     found: dict[tuple[object, ...], Fact] = {}
-    for root in roots_of(program):
-        for fact in _follow(program, root):
+    for root, most in roots_of(program, chosen):
+        for fact in _follow(program, root, most):
             key = (fact.kind, fact.write.line, fact.write.column, fact.how)
             known = found.get(key)
             if known is None or (known.certainty == "possible" and fact.certainty != "possible"):
@@ -29,9 +31,9 @@ def facts_of(program: Program) -> list[Fact]:
     return sorted(found.values(), key=lambda f: (f.write.line, f.write.column))
 
 
-def _follow(program: Program, root: Root) -> list[Fact]:
+def _follow(program: Program, root: Root, most: int) -> list[Fact]:
     facts: list[Fact] = []
-    for oracle in paths():
+    for oracle in paths(most):
         interpreter = Interpreter(program, oracle)
         try:
             results = root(interpreter)
@@ -45,15 +47,20 @@ def _follow(program: Program, root: Root) -> list[Fact]:
     return facts
 
 
-def roots_of(program: Program) -> list[Root]:
-    roots: list[Root] = [_whole_file]
+def roots_of(program: Program, chosen: Suspects | None) -> list[tuple[Root, int]]:
+    """Where to start, and how many paths to follow from there."""
+    roots: list[tuple[Root, int]] = []
+    if chosen is None or chosen.whole:
+        roots.append((_whole_file, PATHS_WHOLE))
     for node in program.tree.body:
         if isinstance(node, ast.FunctionDef):
-            roots.append(_function_root(node.name))
+            if chosen is None or node.lineno in chosen.functions:
+                roots.append((_function_root(node.name), PATHS_ALONE))
         elif isinstance(node, ast.ClassDef):
             for item in node.body:
-                if isinstance(item, ast.FunctionDef) and item.name not in _SKIP_ROOTS:
-                    roots.append(_method_root(node.name, item.name))
+                wanted = chosen is None or getattr(item, "lineno", 0) in chosen.functions
+                if isinstance(item, ast.FunctionDef) and wanted and item.name not in _SKIP_ROOTS:
+                    roots.append((_method_root(node.name, item.name), PATHS_ALONE))
     return roots
 
 
@@ -64,6 +71,7 @@ def _whole_file(interpreter: Interpreter) -> Iterable[Tensor]:
 
 def _define(interpreter: Interpreter) -> None:
     """Functions, classes, imports and simple constants of the file, without running the rest."""
+    interpreter.lazy, interpreter.left = True, BUDGET_ALONE
     for node in interpreter.program.tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             interpreter.run_block([node], interpreter.globals)
@@ -88,11 +96,10 @@ def _method_root(owner: str, name: str) -> Root:
         cls = interpreter.globals.names.get(owner)
         if not isinstance(cls, Class):
             return ()
-        start = interpreter.find_method(cls, "__init__")
         made = Instance(cls, module=interpreter.is_module(cls))
+        start = interpreter.find_method(cls, "__init__")
         if start is not None:
-            start.bound = made
-            interpreter.call_function(start, [], _arguments(interpreter, start.info, config=True), cls.info.node)
+            made.start = interpreter.start_scope(made, start, [], _arguments(interpreter, start.info, config=True))
         method = Function(cls.info.methods[name], cls.scope)
         if "staticmethod" not in method.info.decorators:
             method.bound = made

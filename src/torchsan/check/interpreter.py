@@ -32,6 +32,7 @@ from torchsan.check.values import (
 
 ROUNDS = 2
 BUDGET = 40_000
+BUDGET_ALONE = 1_500
 TRUE, FALSE = Plain(True, True), Plain(False, True)
 
 _FOLD: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -82,13 +83,8 @@ class Interpreter(Calls):
         self.globals = Scope(None)
         self.left = BUDGET
         self.depth = 0
-
-    def text(self, node: ast.AST) -> str:
-        """The source of an expression as the user wrote it, short."""
-        if isinstance(node, ast.Name):
-            return node.id
-        shown = ast.unparse(node)
-        return shown if len(shown) <= 40 else shown[:37] + "..."
+        # Functions on their own need few of an object's attributes; whole programs run as they are.
+        self.lazy = False
 
     # --- statements ---------------------------------------------------------------------------------
 
@@ -98,8 +94,8 @@ class Interpreter(Calls):
             self.left -= 1
             if self.left < 0:
                 raise PathEnded
-            handler = getattr(self, f"run_{type(statement).__name__}", None)
-            left = handler(statement, scope) if handler is not None else ""
+            handler = STATEMENTS.get(type(statement))
+            left = handler(self, statement, scope) if handler is not None else ""
             if left:
                 return str(left)
         return ""
@@ -129,16 +125,16 @@ class Interpreter(Calls):
 
     def augment(self, current: Tensor, value: Any, node: ast.AugAssign, scope: Scope) -> None:
         name = BINARY.get(type(node.op), "add") + "_"
-        target = self.text(node.target)
+        target = node.target
         if isinstance(node.target, ast.Subscript):
             # x[i] += y writes to x, whether x[i] was a view or a copy.
             owner = self.value(node.target.value, scope)
             if isinstance(owner, Tensor):
                 self.machine.write(
-                    owner, node, name, self.text(node.target.value), values=tensors_in(value), by_index=True
+                    owner, node, name, node.target.value, values=tensors_in(value), by_index=True
                 )
             return
-        self.torch.op(f"Tensor.{name}", [current, value], {}, node, [target, self.text(node.value)])
+        self.torch.op(f"Tensor.{name}", [current, value], {}, node, [target, node.value])
 
     def run_Return(self, node: ast.Return, scope: Scope) -> str:
         scope.returned = self.value(node.value, scope) if node.value is not None else Plain(None, True)
@@ -227,7 +223,7 @@ class Interpreter(Calls):
     def run_Match(self, node: ast.Match, scope: Scope) -> str:
         self.value(node.subject, scope)
         for case in node.cases:
-            if self.oracle.decide(self.text(node.subject) + " is " + ast.unparse(case.pattern)):
+            if self.oracle.decide(f"{self.program.words(node.subject)} is {ast.unparse(case.pattern)}"):
                 return self.run_block(case.body, scope)
         return ""
 
@@ -270,7 +266,7 @@ class Interpreter(Calls):
             items = value.take(len(targets))
         elif isinstance(value, Tensor) and value.sure:
             items = [
-                self.machine.view_of(value, self.machine.place(node), "unbind", "several") for _ in targets
+                self.machine.view_of(value, node, "unbind", "several") for _ in targets
             ]
         elif isinstance(value, Layer):
             items = value.children
@@ -295,9 +291,9 @@ class Interpreter(Calls):
                     self.machine.refuse(
                         "parameter-replaced",
                         current,
-                        self.machine.place(node),
+                        node,
                         "=",
-                        self.text(target),
+                        target,
                         None,
                     )
             owner.attributes[target.attr] = value
@@ -309,14 +305,14 @@ class Interpreter(Calls):
                 self.torch.set_requires_grad(owner, value)
             elif target.attr == "data" and owner.sure:
                 behind = self.torch.method_data(owner, node)
-                self.machine.write(behind, node, ".data =", self.text(target.value))
+                self.machine.write(behind, node, ".data =", target.value)
 
     def set_item(self, target: ast.Subscript, value: Any, scope: Scope, node: ast.AST) -> None:
         owner = self.value(target.value, scope)
         self.value(target.slice, scope)
         if isinstance(owner, Tensor) and owner.sure:
             self.machine.write(
-                owner, node, "[…] =", self.text(target.value), values=tensors_in(value), by_index=True
+                owner, node, "[…] =", target.value, values=tensors_in(value), by_index=True
             )
         elif isinstance(owner, Mapping):
             key = self.value(target.slice, scope)
@@ -333,10 +329,8 @@ class Interpreter(Calls):
     # --- expressions --------------------------------------------------------------------------------
 
     def value(self, node: ast.expr, scope: Scope) -> Any:
-        handler = getattr(self, f"value_{type(node).__name__}", None)
-        if handler is not None:
-            return handler(node, scope)
-        return Plain()
+        handler = EXPRESSIONS.get(type(node))
+        return Plain() if handler is None else handler(self, node, scope)
 
     def value_Constant(self, node: ast.Constant, scope: Scope) -> Any:
         return Plain(node.value, True)
@@ -385,9 +379,9 @@ class Interpreter(Calls):
         if name in PLAIN_ATTRIBUTES:
             return Plain()
         if name == "grad":
-            return Tensor(place=self.machine.place(node), op="grad")
+            return Tensor(place=node, op="grad")
         if name in ("T", "mT", "H", "mH") and tensor.sure:
-            return self.machine.view_of(tensor, self.machine.place(node), name)
+            return self.machine.view_of(tensor, node, name)
         if name == "training":
             return TRUE
         return Method(tensor, name, node)
@@ -428,7 +422,7 @@ class Interpreter(Calls):
         if not tensors:
             return self.machine.unknown()
         name = BINARY.get(type(op), "add")
-        texts = [self.text(getattr(node, "left", node)), self.text(getattr(node, "right", node))]
+        texts = [getattr(node, "left", node), getattr(node, "right", node)]
         if not any(t.sure for t in tensors):
             made = self.torch.op(name, [left, right], {}, node, texts)
             for t in tensors:
@@ -444,10 +438,10 @@ class Interpreter(Calls):
             tensor.sure = before
         return made
 
-    def same_twice(self, tensor: Tensor, node: ast.AST, texts: list[str]) -> None:
+    def same_twice(self, tensor: Tensor, node: ast.AST, texts: list[ast.AST]) -> None:
         """`w - w_old` where both are one parameter, stepped since: the copy that was meant is no copy."""
         step = next((w for w in tensor.storage.writes if w.how == "step"), None)
-        if step is not None and texts[0] != texts[1]:
+        if step is not None and ast.dump(texts[0]) != ast.dump(texts[1]):
             self.machine.one_tensor(tensor, step, node, texts)
 
     def fold(self, fold: Callable[[Any, Any], Any] | None, left: Plain, right: Plain) -> Plain:
@@ -473,7 +467,7 @@ class Interpreter(Calls):
         if isinstance(value, Tensor):
             name = "neg" if isinstance(node.op, ast.USub) else "bitwise_not"
             was = value.sure
-            made = self.torch.op(name, [value], {}, node, [self.text(node.operand)])
+            made = self.torch.op(name, [value], {}, node, [node.operand])
             value.sure = was
             if isinstance(made, Tensor) and not was:
                 made.sure = False
@@ -490,7 +484,7 @@ class Interpreter(Calls):
             return self.fold(_FOLD.get(type(node.ops[0])), left, right)
         tensors = [v for v in (left, right) if isinstance(v, Tensor)]
         if any(t.sure for t in tensors) and not isinstance(node.ops[0], ast.In | ast.NotIn):
-            return self.machine.fresh(self.machine.place(node), "compare")
+            return self.machine.fresh(node, "compare")
         return self.machine.unknown() if tensors else Plain()
 
     def identity(self, left: Any, right: Any, same: bool) -> Plain:
@@ -594,7 +588,7 @@ class Interpreter(Calls):
 
     def indexed(self, tensor: Tensor, index: Any, node: ast.Subscript) -> Any:
         """`x[i]`: a view for numbers and slices, a copy for tensors and lists, else not known."""
-        place = self.machine.place(node)
+        place = node
         if not tensor.sure:
             return self.machine.unknown([tensor], place)
         parts = index.items if isinstance(index, Sequence) and isinstance(node.slice, ast.Tuple) else [index]
@@ -617,10 +611,7 @@ class Interpreter(Calls):
         value = self.value(test, scope)
         if isinstance(value, Plain) and value.known:
             return bool(value.value)
-        return self.oracle.decide(self.text_of_condition(test))
-
-    def text_of_condition(self, test: ast.expr) -> str:
-        return ast.unparse(test)
+        return self.oracle.decide(self.program.words(test))
 
     def iterate(self, value: Any, node: ast.AST) -> list[Any]:
         if isinstance(value, Sequence):
@@ -632,8 +623,17 @@ class Interpreter(Calls):
         if isinstance(value, Mapping):
             return [Plain(k, True) if isinstance(k, str | int) else Plain() for k in value.items][:6]
         if isinstance(value, Tensor) and value.sure:
-            place = self.machine.place(node)
+            place = node
             return [self.machine.view_of(value, place, "unbind", "several") for _ in range(ROUNDS)]
         if isinstance(value, Plain):
             return [Plain() for _ in range(ROUNDS)]
         return [self.derived(value) for _ in range(ROUNDS)]
+
+
+def _handlers(prefix: str) -> dict[type[ast.AST], Callable[..., Any]]:
+    found = {n.removeprefix(prefix): f for n, f in {**vars(Calls), **vars(Interpreter)}.items()}
+    return {kind: found[kind.__name__] for kind in vars(ast).values() if isinstance(kind, type) and kind.__name__ in found}
+
+
+STATEMENTS = _handlers("run_")
+EXPRESSIONS = _handlers("value_")

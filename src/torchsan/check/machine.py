@@ -31,22 +31,27 @@ class Machine:
         self.clock += 1
         return self.clock
 
-    def place(self, node: ast.AST) -> Place:
-        return self.program.place(node)
+    def place(self, node: ast.AST | None) -> Place | None:
+        return None if node is None else self.program.place(node)
+
+    def words(self, node: ast.AST | None) -> str:
+        """The source of an expression as the user wrote it, short."""
+        shown = ast.unparse(node) if node is not None else ""
+        return shown if len(shown) <= 40 else shown[:37] + "..."
 
     # --- making tensors -----------------------------------------------------------------------------
 
-    def unknown(self, parents: Iterable[Tensor] = (), place: Place | None = None) -> Tensor:
+    def unknown(self, parents: Iterable[Tensor] = (), place: ast.AST | None = None) -> Tensor:
         """A value of which nothing is known, but that may hang on these tensors' graphs."""
         before = [n for t in parents for n in t.nodes()] if self.mode in ("grad", "unsure") else []
         node = Node("", place, before) if before and place else None
         return Tensor(Storage("unknown"), Grad.MAYBE, node, sure=False, place=place)
 
-    def fresh(self, place: Place, op: str, *, grad: Grad = Grad.NO, leaf: bool = False) -> Tensor:
+    def fresh(self, place: ast.AST, op: str, *, grad: Grad = Grad.NO, leaf: bool = False) -> Tensor:
         made_in = "inference" if self.mode == "inference" else "grad"
         return Tensor(Storage(), grad, leaf=leaf, place=place, op=op, made_in=made_in)
 
-    def view_of(self, base: Tensor, place: Place, op: str, kind: str = "view") -> Tensor:
+    def view_of(self, base: Tensor, place: ast.AST, op: str, kind: str = "view") -> Tensor:
         root = base.base or base
         if base.view in ("several", "expanded", "custom"):
             kind = base.view if kind == "view" else kind
@@ -79,7 +84,7 @@ class Machine:
         return {name for name, given in bound.items() if any(t.wants_grad >= least for t in given)}
 
     def node_for(
-        self, row: OpEffects, bound: dict[str, list[Tensor]], names: dict[str, str], place: Place
+        self, row: OpEffects, bound: dict[str, list[Tensor]], names: dict[str, ast.AST], place: ast.AST
     ) -> tuple[Node | None, Grad]:
         """The graph node of an op with what it saves of its inputs, and whether its result has a gradient."""
         maybe = self.graded(bound, Grad.MAYBE)
@@ -89,7 +94,7 @@ class Machine:
         node = Node(row.name, place, [n for given in bound.values() for t in given for n in t.nodes()])
         for what, given in bound.items():
             for tensor in given:
-                self.save(node, row, what, tensor, sure, maybe, names.get(what, what))
+                self.save(node, row, what, tensor, sure, maybe, names.get(what))
         return node, Grad.YES if sure else Grad.MAYBE
 
     def save(
@@ -100,7 +105,7 @@ class Machine:
         tensor: Tensor,
         sure: set[str],
         maybe: set[str],
-        name: str,
+        name: ast.AST | None,
     ) -> None:
         certain = row.needed(what, sure)
         possible = row.needed(what, maybe) or not maybe.isdisjoint(row.may_need.get(what, ()))
@@ -114,17 +119,17 @@ class Machine:
         tensor: Tensor,
         node: ast.AST,
         op: str,
-        target: str,
+        target: ast.AST | None,
         *,
         values: Iterable[Tensor] = (),
         how: str = "op",
-        origin: Place | None = None,
+        origin: ast.AST | None = None,
         by_index: bool = False,
         row: OpEffects | None = None,
         bound: dict[str, list[Tensor]] | None = None,
     ) -> None:
         """An in-place op on a tensor: the facts it makes by itself, then the new state of its memory."""
-        place = self.place(node)
+        place = node
         others = list(values)
         if tensor.behind:
             how = "behind"
@@ -138,7 +143,7 @@ class Machine:
     def rebase(
         self,
         tensor: Tensor,
-        place: Place,
+        place: ast.AST,
         op: str,
         others: list[Tensor],
         row: OpEffects | None,
@@ -157,20 +162,20 @@ class Machine:
             for what, tensors in given.items():
                 for other in tensors:
                     if what != "input":
-                        self.save(made, row, what, other, sure, maybe, what)
-            self.save(made, row, "out0", tensor, sure, maybe, "")
+                        self.save(made, row, what, other, sure, maybe, None)
+            self.save(made, row, "out0", tensor, sure, maybe, None)
         tensor.node, tensor.grad = made, grad
         tensor.storage.history, tensor.storage.grad = made, grad
 
     def check_write(
         self,
         tensor: Tensor,
-        place: Place,
+        place: ast.AST,
         op: str,
-        target: str,
+        target: ast.AST | None,
         others: list[Tensor],
         by_index: bool,
-        origin: Place | None,
+        origin: ast.AST | None,
     ) -> None:
         """Writes that torch refuses on the spot, and writes to memory seen several times."""
         if tensor.made_in == "inference" and self.mode not in ("inference", "unsure"):
@@ -201,20 +206,20 @@ class Machine:
         self,
         kind: Any,
         tensor: Tensor,
-        place: Place,
+        place: ast.AST,
         op: str,
-        target: str,
-        origin: Place | None,
+        target: ast.AST | None,
+        origin: ast.AST | None,
         **extra: Any,
     ) -> None:
         made = tensor.origin if tensor.view else tensor.place
         self.facts.append(
             Fact(
                 kind,
-                place,
-                target,
+                self.program.place(place),
+                self.words(target),
                 op=op,
-                origin=origin or made,
+                origin=self.place(origin or made),
                 saved_op=tensor.op,
                 storage=tensor.storage.kind,
                 extra=extra,
@@ -225,8 +230,8 @@ class Machine:
         self.note(*args, **extra)
         raise PathEnded
 
-    def step(self, optimizer: Optimizer, node: ast.AST, target: str) -> None:
-        place, time = self.place(node), self.tick()
+    def step(self, optimizer: Optimizer, node: ast.AST, target: ast.AST | None) -> None:
+        place, time = node, self.tick()
         for parameter in parameters_of(optimizer):
             parameter.storage.writes.append(Write(place, time, "step", optimizer.name, target))
 
@@ -234,7 +239,7 @@ class Machine:
 
     def backward(self, roots: Iterable[Tensor], node: ast.AST | None, *, keep: bool) -> None:
         """Walk the graph as backward would: every value it needs must be as it was saved."""
-        needed = self.place(node) if node is not None else None
+        needed = node
         pending = [n for t in roots for n in t.nodes()]
         seen: set[int] = set()
         while pending:
@@ -250,41 +255,48 @@ class Machine:
                 current.freed = True
             pending.extend(current.parents)
 
-    def overwritten(self, node: Node, save: Save, write: Write, needed: Place | None) -> None:
+    def overwritten(self, node: Node, save: Save, write: Write, needed: ast.AST | None) -> None:
         certainty: Certainty = "certain" if save.certain else "possible"
         self.facts.append(
             Fact(
                 "saved-overwritten",
-                write.place,
-                write.target,
+                self.program.place(write.place),
+                self.words(write.target),
                 certainty,
                 op=write.op,
-                saved=node.place,
+                saved=self.place(node.place),
                 saved_op=node.op,
                 what=save.what,
-                needed=needed,
-                origin=write.origin,
+                needed=self.place(needed),
+                origin=self.place(write.origin),
                 how=write.how,
                 storage=save.storage.kind,
-                extra={"name": save.name},
+                extra={"name": self.words(save.name)},
             )
         )
 
     # --- aliases taken for copies -------------------------------------------------------------------
 
-    def stale(self, snapshot: Any, step: Write, node: ast.AST, target: str) -> None:
-        self.facts.append(
-            Fact("stale-snapshot", snapshot.place, target, origin=step.place, needed=self.place(node), what="state")
-        )
-
-    def one_tensor(self, tensor: Tensor, step: Write, node: ast.AST, texts: list[str]) -> None:
+    def stale(self, snapshot: Any, step: Write, node: ast.AST, target: ast.AST) -> None:
         self.facts.append(
             Fact(
                 "stale-snapshot",
-                self.place(node),
-                texts[0],
-                origin=step.place,
+                self.program.place(snapshot.place),
+                self.words(target),
+                origin=self.place(step.place),
+                needed=self.place(node),
+                what="state",
+            )
+        )
+
+    def one_tensor(self, tensor: Tensor, step: Write, node: ast.AST, texts: list[ast.AST]) -> None:
+        self.facts.append(
+            Fact(
+                "stale-snapshot",
+                self.program.place(node),
+                self.words(texts[0]),
+                origin=self.place(step.place),
                 what="same",
-                extra={"other": texts[1]},
+                extra={"other": self.words(texts[1])},
             )
         )

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-MAX_PATHS = 10
-
 
 class Oracle:
     """Answers for one path: a default, and conditions for which the answer is the other one."""
@@ -31,14 +29,14 @@ class Oracle:
         return answer != negated
 
 
-def paths() -> Iterator[Oracle]:
+def paths(most: int) -> Iterator[Oracle]:
     """All true, all false, then one answer turned at a time, as long as there are new conditions."""
     first, second = Oracle(True), Oracle(False)
     yield first
     if not first.asked:
         return
     yield second
-    left = MAX_PATHS - 2
+    left = most - 2
     tried: set[tuple[bool, str]] = set()
     for base in (second, first):
         for condition in list(base.asked):

@@ -18,13 +18,16 @@ _SAME = {
 }
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class FunctionInfo:
     name: str
     node: FunctionNode
     owner: ClassInfo | None = None
-    generator: bool = False
     decorators: tuple[str, ...] = ()
+
+    @cached_property
+    def generator(self) -> bool:
+        return not isinstance(self.node, ast.Lambda) and _yields(self.node)
 
 
 @dataclass(eq=False)
@@ -33,6 +36,22 @@ class ClassInfo:
     node: ast.ClassDef
     bases: tuple[str, ...]
     methods: dict[str, FunctionInfo] = field(default_factory=dict)
+
+    @cached_property
+    def assigned(self) -> dict[str, ast.expr]:
+        """What `__init__` gives to each attribute; the last thing that is not None."""
+        found: dict[str, ast.expr] = {}
+        start = self.methods.get("__init__")
+        for node in ast.walk(start.node) if start is not None else ():
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    _note_assigned(found, target, node.value)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1:
+                name = node.args[0]
+                if node.func.attr == "register_buffer" and isinstance(name, ast.Constant):
+                    found[str(name.value)] = node
+        return found
 
 
 class Program:
@@ -43,6 +62,9 @@ class Program:
         self.text = text
         self.tree = tree
         self.first_line = first_line
+        self._words: dict[ast.AST, str] = {}
+        self._classes: dict[ast.ClassDef, ClassInfo] = {}
+        self._functions: dict[FunctionNode, FunctionInfo] = {}
 
     @cached_property
     def lines(self) -> list[str]:
@@ -63,6 +85,13 @@ class Program:
                 for alias in node.names:
                     found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
         return found
+
+    def words(self, node: ast.AST) -> str:
+        """The source of an expression; loops and paths ask for the same ones again and again."""
+        known = self._words.get(node)
+        if known is None:
+            known = self._words[node] = ast.unparse(node)
+        return known
 
     def dotted(self, node: ast.AST) -> str:
         """`F.relu` as `torch.nn.functional.relu`; empty for what is no chain of names."""
@@ -92,17 +121,36 @@ class Program:
         return offset if text.isascii() else len(text.encode()[:offset].decode(errors="replace"))
 
     def function(self, node: FunctionNode, owner: ClassInfo | None = None) -> FunctionInfo:
+        known = self._functions.get(node)
+        if known is None:
+            known = self._functions[node] = self._new_function(node, owner)
+        return known
+
+    def _new_function(self, node: FunctionNode, owner: ClassInfo | None) -> FunctionInfo:
         if isinstance(node, ast.Lambda):
             return FunctionInfo("<lambda>", node, owner)
         names = tuple(self.dotted(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list)
-        return FunctionInfo(node.name, node, owner, _yields(node), names)
+        return FunctionInfo(node.name, node, owner, decorators=names)
 
     def class_info(self, node: ast.ClassDef) -> ClassInfo:
-        info = ClassInfo(node.name, node, tuple(self.dotted(base) for base in node.bases))
+        known = self._classes.get(node)
+        if known is not None:
+            return known
+        info = self._classes[node] = ClassInfo(node.name, node, tuple(self.dotted(base) for base in node.bases))
         for item in node.body:
             if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
                 info.methods[item.name] = self.function(item, info)
         return info
+
+
+def _note_assigned(found: dict[str, ast.expr], target: ast.expr, value: ast.expr) -> None:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for one, item in zip(target.elts, value.elts, strict=True):
+            _note_assigned(found, one, item)
+    elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+        empty = isinstance(value, ast.Constant) and value.value is None
+        if not empty or target.attr not in found:
+            found[target.attr] = value
 
 
 def canonical(name: str) -> str:

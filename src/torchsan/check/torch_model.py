@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from typing import Any
 
 from torchsan.check.machine import Machine, PathEnded
@@ -61,11 +62,11 @@ class TorchModel:
             return self.copied(args[0], node, deep=last == "deepcopy") if args else Plain()
         if name.startswith("torch."):
             return self.torch_function(name, last, args, kwargs, node)
-        return self.machine.unknown(tensors_in(Sequence([*args, *kwargs.values()])), self.machine.place(node))
+        return self.machine.unknown(tensors_in(Sequence([*args, *kwargs.values()])), node)
 
     def torch_function(self, name: str, last: str, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
         machine = self.machine
-        place = machine.place(node)
+        place = node
         if name in ("torch.autograd.grad", "torch.autograd.backward"):
             keep = any(truth(kwargs.get(k)) is not False and k in kwargs for k in ("retain_graph", "create_graph"))
             machine.backward(tensors_in(args[0]) if args else (), node, keep=keep)
@@ -79,7 +80,7 @@ class TorchModel:
                 # nn.init works under no_grad.
                 previous, machine.mode = machine.mode, "no_grad"
                 try:
-                    machine.write(args[0], node, last, self.text(node.args[0]) if node.args else "tensor")
+                    machine.write(args[0], node, last, node.args[0] if node.args else node)
                 finally:
                     machine.mode = previous
                 return args[0]
@@ -93,13 +94,13 @@ class TorchModel:
     def factory(self, last: str, kwargs: Kwargs, node: ast.Call) -> Tensor:
         graded = truth(kwargs.get("requires_grad")) is True
         grad = Grad.YES if graded and self.machine.mode != "inference" else Grad.NO
-        return self.machine.fresh(self.machine.place(node), last, grad=grad, leaf=graded)
+        return self.machine.fresh(node, last, grad=grad, leaf=graded)
 
     def op(
-        self, name: str, args: Args, kwargs: Kwargs, node: ast.AST, texts: list[str] | None = None
+        self, name: str, args: Args, kwargs: Kwargs, node: ast.AST, texts: list[ast.AST] | None = None
     ) -> Any:
         """Any op of the effects table: bind its tensors, write, save, make its result."""
-        machine, place = self.machine, self.machine.place(node)
+        machine, place = self.machine, node
         last = name.rpartition(".")[2]
         given = list(tensors_in(Sequence([*args, *kwargs.values()])))
         if truth(kwargs.get("inplace")) is True and args:
@@ -108,7 +109,7 @@ class TorchModel:
         if row is None or not given:
             return machine.unknown(given, place)
         if row.writes and "input" in row.writes and last.endswith("_"):
-            return self.inplace(row, last, args, kwargs, node, texts)
+            return self.inplace(row if row.params else _twin(row.name) or row, last, args, kwargs, node, texts)
         if row.readout:
             return Plain()
         for value in args[:1]:
@@ -119,19 +120,19 @@ class TorchModel:
         out = kwargs.get("out")
         if out is not None:
             for target in tensors_in(out):
-                machine.write(target, node, last, self.text_of_keyword(node, "out"))
+                machine.write(target, node, last, self.keyword(node, "out"))
             return out
         return result
 
     def bind(
-        self, row: OpEffects, last: str, args: Args, kwargs: Kwargs, node: ast.AST, texts: list[str] | None
-    ) -> tuple[dict[str, list[Tensor]], dict[str, str]]:
+        self, row: OpEffects, last: str, args: Args, kwargs: Kwargs, node: ast.AST, texts: list[ast.AST] | None
+    ) -> tuple[dict[str, list[Tensor]], dict[str, ast.AST]]:
         """Tensors by the parameter they are given for, and how the program calls them."""
         params = list(row.params) or ["input"]
         if last == "where" and isinstance(node, ast.Call) and texts is None:
             params = ["condition", "input", "other"]
         bound: dict[str, list[Tensor]] = {}
-        names: dict[str, str] = {}
+        names: dict[str, ast.AST] = {}
         for index, value in enumerate(args):
             param = params[index] if index < len(params) else f"arg{index}"
             found = list(tensors_in(value))
@@ -140,7 +141,7 @@ class TorchModel:
                 if texts and index < len(texts):
                     names[param] = texts[index]
                 elif isinstance(node, ast.Call) and index < len(node.args):
-                    names[param] = self.text(node.args[index])
+                    names[param] = node.args[index]
         for key, value in kwargs.items():
             found = list(tensors_in(value))
             if found and key != "out":
@@ -152,12 +153,12 @@ class TorchModel:
         row: OpEffects,
         last: str,
         bound: dict[str, list[Tensor]],
-        names: dict[str, str],
+        names: dict[str, ast.AST],
         args: Args,
         kwargs: Kwargs,
         node: ast.AST,
     ) -> Any:
-        machine, place = self.machine, self.machine.place(node)
+        machine, place = self.machine, node
         source = args[0] if args and isinstance(args[0], Tensor) else None
         shares = (row.view or row.alias) and not row.may_alias and last not in MAY_SHARE
         if source is not None and shares:
@@ -173,7 +174,7 @@ class TorchModel:
         if graph is not None:
             sure, maybe = machine.graded(bound, Grad.YES), machine.graded(bound, Grad.MAYBE)
             for index, output in enumerate(outputs):
-                machine.save(graph, row, f"out{index}", output, sure, maybe, "")
+                machine.save(graph, row, f"out{index}", output, sure, maybe, None)
         if len(outputs) > 1:
             return Sequence(list(outputs), fields=("values", "indices"))
         return outputs[0]
@@ -185,7 +186,7 @@ class TorchModel:
         return True
 
     def output(self, graph: Node | None, grad: Grad, last: str, node: ast.AST) -> Tensor:
-        made = self.machine.fresh(self.machine.place(node), last, grad=grad)
+        made = self.machine.fresh(node, last, grad=grad)
         made.node = graph
         return made
 
@@ -196,12 +197,12 @@ class TorchModel:
         args: Args,
         kwargs: Kwargs,
         node: ast.AST,
-        texts: list[str] | None = None,
+        texts: list[ast.AST] | None = None,
     ) -> Any:
         target = args[0]
         if not isinstance(target, Tensor):
             return self.machine.unknown()
-        label = texts[0] if texts else self.text(node.args[0]) if isinstance(node, ast.Call) and node.args else ""
+        label = texts[0] if texts else node.args[0] if isinstance(node, ast.Call) and node.args else node
         bound: dict[str, list[Tensor]] = {}
         if row is not None:
             bound, _ = self.bind(row, last, args, kwargs, node, texts)
@@ -213,25 +214,25 @@ class TorchModel:
     # --- tensor methods -----------------------------------------------------------------------------
 
     def call_method(self, tensor: Tensor, name: str, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
-        machine, place = self.machine, self.machine.place(node)
-        handler = getattr(self, f"method_{name}", None)
+        machine, place = self.machine, node
+        handler = METHODS.get(name)
         if handler is not None:
-            return handler(tensor, args, kwargs, node)
+            return handler(self, tensor, args, kwargs, node)
         if name in PLAIN_METHODS:
             return Plain()
         if name.startswith("new_"):
             return machine.fresh(place, name)
-        receiver = self.text(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        receiver = node.func.value if isinstance(node.func, ast.Attribute) else node
         row = lookup(f"Tensor.{name}")
         if row is None or (not tensor.sure and not row.params and not row.writes):
             return machine.unknown([tensor, *tensors_in(Sequence([*args, *kwargs.values()]))], place)
-        texts = [receiver, *(self.text(a) for a in node.args)]
+        texts: list[ast.AST] = [receiver, *node.args]
         if not tensor.sure and not name.endswith("_"):
             return self.guess(name, tensor, args, kwargs, node, texts)
         return self.op(f"Tensor.{name}", [tensor, *args], kwargs, node, texts)
 
     def guess(
-        self, name: str, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call, texts: list[str]
+        self, name: str, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call, texts: list[ast.AST]
     ) -> Any:
         """A method of a value that is only probably a tensor: the same, but the result is no surer."""
         result = self.op(f"Tensor.{name}", [tensor, *args], kwargs, node, texts)
@@ -241,12 +242,12 @@ class TorchModel:
         return result
 
     def method_detach(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
-        made = self.machine.view_of(tensor, self.machine.place(node), "detach")
+        made = self.machine.view_of(tensor, node, "detach")
         made.detached, made.node, made.grad = True, None, Grad.NO
         return made
 
     def method_data(self, tensor: Tensor, node: ast.AST) -> Any:
-        made = self.machine.view_of(tensor, self.machine.place(node), ".data")
+        made = self.machine.view_of(tensor, node, ".data")
         made.detached = made.behind = True
         made.node, made.grad = None, Grad.NO
         return made
@@ -257,7 +258,7 @@ class TorchModel:
         return made
 
     def method_clone(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
-        machine, place = self.machine, self.machine.place(node)
+        machine, place = self.machine, node
         made = machine.fresh(place, "clone", grad=tensor.wants_grad if machine.mode == "grad" else Grad.NO)
         if machine.mode == "grad" and tensor.nodes():
             made.node = Node("clone", place, tensor.nodes())
@@ -290,7 +291,7 @@ class TorchModel:
     # --- layers -------------------------------------------------------------------------------------
 
     def construct(self, last: str, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
-        place = self.machine.place(node)
+        place = node
         if last in ("Parameter", "Buffer"):
             source = args[0] if args else kwargs.get("data")
             graded = last == "Parameter" and truth(kwargs.get("requires_grad", Plain(True, True)))
@@ -330,7 +331,7 @@ class TorchModel:
                 layer.children.append(item)
 
     def call_layer(self, layer: Layer, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
-        machine, place = self.machine, self.machine.place(node)
+        machine, place = self.machine, node
         given = list(tensors_in(Sequence([*args, *kwargs.values()])))
         if layer.name == "Sequential":
             value = args[0] if args else machine.unknown()
@@ -344,9 +345,9 @@ class TorchModel:
             return machine.unknown((), place)
         for tensor in given[:1]:
             tensor.sure = True
-        texts = [self.text(a) for a in node.args]
+        texts: list[ast.AST] = list(node.args)
         if layer.inplace:
-            label = texts[0] if texts else "input"
+            label = texts[0] if texts else node
             machine.write(given[0], node, layer.name, label, origin=layer.place, row=self._result_only(row, layer))
             return given[0]
         if row is None:
@@ -357,14 +358,14 @@ class TorchModel:
         bound: dict[str, list[Tensor]] = {"input": given[:1]}
         bound.update({f"input{i}": [t] for i, t in enumerate(given[1:], 1)})
         bound.update({name: [p] for name, p in layer.parameters.items()})
-        names = {"input": texts[0] if texts else "input"}
+        names = {"input": texts[0] if texts else node}
         if row.alias and not layer.parameters:
             return machine.unknown(given, place)
         graph, grad = machine.node_for(row, bound, names, place)
         made = self.output(graph, grad, layer.name, node)
         if graph is not None:
             sure, maybe = machine.graded(bound, Grad.YES), machine.graded(bound, Grad.MAYBE)
-            machine.save(graph, row, "out0", made, sure, maybe, "")
+            machine.save(graph, row, "out0", made, sure, maybe, None)
         if layer.name in ("LSTM", "GRU", "RNN", "MultiheadAttention"):
             rest = self.output(graph, grad, layer.name, node)
             return Sequence([made, Sequence([rest, rest]) if layer.name == "LSTM" else rest])
@@ -383,7 +384,7 @@ class TorchModel:
             result: Any = Plain(None, True)
             if args and isinstance(args[0], Function):
                 result = self.interpreter.call_value(args[0], [], {}, node)
-            target = self.text(node.func.value) if isinstance(node.func, ast.Attribute) else "optimizer"
+            target = node.func.value if isinstance(node.func, ast.Attribute) else node
             self.machine.step(optimizer, node, target)
             return result
         if name == "add_param_group" and args:
@@ -392,7 +393,7 @@ class TorchModel:
 
     def call_module(self, module: Instance | Layer, name: str, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
         """What nn.Module gives to every module."""
-        machine, place = self.machine, self.machine.place(node)
+        machine, place = self.machine, node
         if name in ("parameters", "buffers"):
             return Sequence(list(parameters_of(module)) if name == "parameters" else [])
         if name == "named_parameters":
@@ -441,27 +442,37 @@ class TorchModel:
             steps = [p.storage.written_after(snapshot.time) for p in parameters_of(module)]
             step = next((s for s in steps if s is not None and s.how == "step"), None)
             if step is not None:
-                self.machine.stale(snapshot, step, node, self.text(node.func))
+                self.machine.stale(snapshot, step, node, node.func)
 
     def copied(self, value: Any, node: ast.AST, *, deep: bool) -> Any:
         if isinstance(value, Snapshot):
             return Plain() if deep else value
         if isinstance(value, Tensor):
-            made = self.machine.fresh(self.machine.place(node), "copy", grad=value.wants_grad, leaf=value.leaf)
+            made = self.machine.fresh(node, "copy", grad=value.wants_grad, leaf=value.leaf)
             made.sure = value.sure
             return made
         return _Copier().copy(value) if deep else value
 
     # --- words --------------------------------------------------------------------------------------
 
-    def text(self, node: ast.AST) -> str:
-        return self.interpreter.text(node)  # type: ignore[no-any-return]
+    def keyword(self, node: ast.AST, key: str) -> ast.AST:
+        return next((k.value for k in getattr(node, "keywords", ()) if k.arg == key), node)
 
-    def text_of_keyword(self, node: ast.AST, key: str) -> str:
-        for keyword in getattr(node, "keywords", ()):
-            if keyword.arg == key:
-                return self.text(keyword.value)
-        return key
+
+@cache
+def _twin(name: str) -> OpEffects | None:
+    """For an in-place op that could not be probed: it needs its result where its twin does."""
+    other = lookup(name.rstrip("_"))
+    if other is None or "out0" not in other.needs:
+        return None
+    return OpEffects(name, other.params, {"out0": other.needs["out0"]}, writes=("input",))
+
+
+METHODS = {
+    name.removeprefix("method_"): function
+    for name, function in vars(TorchModel).items()
+    if name.startswith("method_") and name != "method_data"
+}
 
 
 class _Copier:

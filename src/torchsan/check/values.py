@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchsan.check.program import ClassInfo, FunctionInfo
-    from torchsan.model import Place
 
 
 class Grad(IntEnum):
@@ -30,12 +29,12 @@ class Grad(IntEnum):
 class Write:
     """One in-place change of memory. `how`: op, step (an optimizer's), behind (unseen by autograd)."""
 
-    place: Place
+    place: ast.AST
     time: int
     how: str
     op: str
-    target: str
-    origin: Place | None = None
+    target: ast.AST | None
+    origin: ast.AST | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +59,7 @@ class Save:
     storage: Storage
     time: int
     what: str
-    name: str
+    name: ast.AST | None
     certain: bool
 
 
@@ -69,7 +68,7 @@ class Node:
     """An op in the graph that backward walks."""
 
     op: str
-    place: Place
+    place: ast.AST
     parents: list[Node] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)
     freed: bool = False
@@ -86,11 +85,11 @@ class Tensor:
     view: str = ""
     base: Tensor | None = None
     made_in: str = "grad"
-    place: Place | None = None
+    place: ast.AST | None = None
     op: str = ""
     detached: bool = False
     behind: bool = False
-    origin: Place | None = None
+    origin: ast.AST | None = None
 
     @property
     def wants_grad(self) -> Grad:
@@ -170,6 +169,8 @@ class Instance:
     cls: Class
     attributes: dict[str, Any] = field(default_factory=dict)
     module: bool = False
+    # The arguments of `__init__`, when attributes are worked out only as they are asked for.
+    start: Any = None
 
 
 @dataclass(slots=True, eq=False)
@@ -177,7 +178,7 @@ class Layer:
     """A layer that torch.nn defines."""
 
     name: str
-    place: Place
+    place: ast.AST
     inplace: bool = False
     parameters: dict[str, Tensor] = field(default_factory=dict)
     children: list[Any] = field(default_factory=list)
@@ -195,7 +196,7 @@ class Snapshot:
     """What `state_dict()` or `list(parameters())` handed out: aliases of live memory."""
 
     owner: Any
-    place: Place
+    place: ast.AST
     time: int
 
 

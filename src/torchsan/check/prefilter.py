@@ -1,0 +1,281 @@
+"""Which functions of a file are worth following, told from its text in a fraction of the time of parsing.
+
+A function is a suspect when something in it is written in place that was read before, or that came out of
+an op which keeps its result, or that belongs to the object. Most files have none.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cache
+
+from torchsan.effects import lookup, names
+
+_AUGMENTED = ("+= ", "-= ", "*= ", "/= ", "@= ", "|= ", "&= ", "%= ")
+_TARGET = re.compile(r"[\w.]+$")
+_HARMLESS = (".shape", ".size", ".device", ".dtype", ".dim", ".ndim", ".numel", ".append", ".items", ".keys")
+_NOT_TENSOR_STARTS = ("0\n", "1\n", "0 ", "1 ", "-1", "0.0\n", "{", "[", '"', "'", "dict(", "list(", "defaultdict", "len(", "int(", "str(", "()", "copy.deepcopy(", "config", "np.", "OrderedDict")
+_SEVERAL = (",",)
+_PLAIN_VALUE = re.compile(r"(?:[-+]?\d+(?!\.)[ \t]*(?:#|$)|[fbr]?[\"']|len\(|\[|str\(|int\(|\($|\([^\n]*,\)$)", re.M)
+_QUIET_FUNCTIONS = re.compile(r"(?:_?init_weights|reset_parameters|_?init_\w*|trunc_normal|_no_grad\w*|load_\w*|convert_\w*|fuse\w*)$")
+
+
+@dataclass(slots=True)
+class Suspects:
+    """Lines of the `def`s to follow, and whether the file as a whole is a program to follow."""
+
+    functions: set[int] = field(default_factory=set)
+    whole: bool = False
+
+    def __bool__(self) -> bool:
+        return self.whole or bool(self.functions)
+
+
+@dataclass(slots=True)
+class _Definition:
+    indent: int
+    kind: str
+    name: str
+    start: int
+    line: int
+    end: int = 0
+    owner: _Definition | None = None
+
+
+@cache
+def writing_methods() -> frozenset[str]:
+    """Names of in-place tensor methods."""
+    found = {n for n in names() if n.endswith("_") and not n.startswith("_") and (r := lookup(n)) and r.inplace}
+    return frozenset(found - {"requires_grad_", "detach_", "share_memory_", "resize_", "retain_grad_"})
+
+
+@cache
+def _keeps_result() -> re.Pattern[str]:
+    """Calls whose result is needed again, or whose results are several views or overlap."""
+    kept = {
+        n.rpartition(".")[2].rstrip("_")
+        for n in names()
+        if (r := lookup(n)) is not None and ("out0" in r.needs or r.view == "multi")
+    }
+    kept |= {"expand", "expand_as", "apply", "requires_grad_", "Parameter"}
+    words = sorted((w for w in kept if w.isidentifier() and len(w) > 2), key=len, reverse=True)
+    return re.compile(r"\b(?:" + "|".join(words) + r")\(|\bself\.\w[\w.\[\]]*\(|requires_grad=True|\*\*")
+
+
+def suspects(text: str) -> Suspects:
+    found = Suspects()
+    if "torch" not in text:
+        return found
+    trains = ".backward(" in text or "inference_mode" in text
+    writes = list(_writes(text))
+    in_place_layers = "inplace=True" in text
+    custom = "autograd.Function" in text
+    found.whole = trains or (in_place_layers and "__main__" in text)
+    if not writes and not in_place_layers and not trains:
+        return found
+    outline = _outline(text)
+    selected = [d for d, target, at in _located(text, outline, writes) if _suspicious(text, d, target, at)]
+    if in_place_layers:
+        selected += [d for d in outline if d.kind == "def" and d.owner and _has_inplace(text, d)]
+    if trains or custom:
+        selected += [d for d in outline if d.kind == "def" and ".backward(" in text[d.start : d.end]]
+    found.functions = {d.line for d in _with_callers(text, outline, selected)}
+    if "__main__" in text and selected:
+        found.whole = True
+    return found
+
+
+def _writes(text: str) -> list[tuple[str, int]]:
+    """Targets of in-place writes with their positions."""
+    found: list[tuple[str, int]] = []
+    methods = writing_methods()
+    at = text.find("_(")
+    while at >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        head = text[start:at]
+        dot = head.rfind(".")
+        if dot >= 0 and head[dot + 1 :] + "_" in methods and not head.endswith("init", 0, dot):
+            target = _root(head[:dot])
+            if target and target != "init":
+                found.append((target, start))
+        at = text.find("_(", at + 2)
+    for symbol in _AUGMENTED:
+        at = text.find(symbol)
+        while at >= 0:
+            start = text.rfind("\n", 0, at) + 1
+            if not _PLAIN_VALUE.match(text, at + 3):
+                target = _root(text[start:at].strip())
+                if target:
+                    found.append((target, start))
+            at = text.find(symbol, at + 2)
+    at = text.find("] = ")
+    while at >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        head = text[start:at]
+        bracket = head.find("[")
+        if bracket > 0 and head[bracket + 1 : bracket + 2] not in "\"'f" and ":" not in head[:bracket]:
+            target = head[:bracket].strip()
+            if target.replace(".", "").isidentifier():
+                found.append((target, start))
+        at = text.find("] = ", at + 2)
+    return found
+
+
+def _root(expression: str) -> str:
+    """The name at the root of `x[0].data`, `self.weight`; empty when there is none."""
+    expression = expression.rpartition("=")[2].strip()
+    expression = expression.removesuffix(".data")
+    while expression.endswith("]"):
+        depth = 0
+        for index in range(len(expression) - 1, -1, -1):
+            depth += (expression[index] == "]") - (expression[index] == "[")
+            if depth == 0:
+                expression = expression[:index]
+                break
+        else:
+            return ""
+    match = _TARGET.search(expression)
+    return match.group() if match else ""
+
+
+def _outline(text: str) -> list[_Definition]:
+    """Functions and classes by position, found by their keyword at the start of a line."""
+    spots: list[tuple[int, int, str, int]] = []
+    for word in ("def ", "class "):
+        at = text.find(word)
+        while at >= 0:
+            start = text.rfind("\n", 0, at) + 1
+            head = text[start:at]
+            if not head.strip() or head.strip() == "async":
+                spots.append((start, len(head) - len(head.lstrip()), word[:-1], at + len(word)))
+            at = text.find(word, at + 4)
+    spots.sort()
+    outline: list[_Definition] = []
+    stack: list[_Definition] = []
+    line, seen = 1, 0
+    for start, indent, kind, name_at in spots:
+        line += text.count("\n", seen, start)
+        seen = start
+        while stack and stack[-1].indent >= indent:
+            stack.pop().end = start
+        name = text[name_at : text.find("(", name_at)].partition(":")[0].strip()
+        made = _Definition(indent, kind, name, start, line, len(text))
+        made.owner = stack[-1] if stack else None
+        stack.append(made)
+        outline.append(made)
+    return outline
+
+
+def _located(
+    text: str, outline: list[_Definition], writes: list[tuple[str, int]]
+) -> list[tuple[_Definition, str, int]]:
+    starts = [d.start for d in outline]
+    found = []
+    for target, at in writes:
+        index = bisect_right(starts, at) - 1
+        inside = outline[index] if index >= 0 else None
+        outermost: _Definition | None = None
+        while inside is not None:
+            # Nested functions run inside the outer one.
+            if inside.kind == "def" and at < inside.end:
+                outermost = inside
+            inside = inside.owner
+        if outermost is not None:
+            found.append((outermost, target, at))
+    return found
+
+
+def _suspicious(text: str, definition: _Definition, target: str, at: int) -> bool:
+    if _QUIET_FUNCTIONS.match(definition.name) or _without_grad(text, definition):
+        return False
+    if target.startswith("self."):
+        return _belongs(text, target[5:])
+    if "." in target:
+        return "no_grad" not in text[definition.start : at]
+    binding, used = _history(text, target, definition.start, at)
+    if binding >= 0:
+        end = text.find("\n", binding)
+        value = text[binding:end]
+        if value.startswith(_NOT_TENSOR_STARTS):
+            return False
+        if _keeps_result().search(value) or value.startswith(_SEVERAL):
+            return True
+    return used or (_in_loop(text, definition, binding, at) and _history(text, target, at, definition.end)[1])
+
+
+def _belongs(text: str, attribute: str) -> bool:
+    """Whether `self.attribute` is a parameter or a buffer, or belongs to a layer."""
+    first, _, below = attribute.partition(".")
+    return (
+        bool(below)
+        or f"self.{first} = nn.Parameter" in text
+        or f"self.{first} = torch.nn.Parameter" in text
+        or f"self.{first} = Parameter" in text
+        or f'register_buffer("{first}"' in text
+        or f"register_buffer('{first}'" in text
+    )
+
+
+def _history(text: str, name: str, start: int, end: int) -> tuple[int, bool]:
+    """Where the value that `name` has at `end` is bound (after the `=`), and whether it was read since."""
+    binding, used = -1, False
+    size = len(name)
+    at = text.find(name, start, end)
+    while at >= 0:
+        after = at + size
+        before = text[at - 1]
+        follows = text[after : after + 3]
+        if not (before.isalnum() or before in "_.\"'" or follows[:1].isalnum() or follows[:1] == "_"):
+            head = text[text.rfind("\n", start, at) + 1 : at].strip()
+            if follows.startswith(" = ") and (not head or head.endswith(",")):
+                binding, used = (after + 3 if not head else at), False
+            elif follows.startswith((", ", ",)")) and not head.count("(") and " = " in _rest(text, after):
+                binding, used = at, False
+            elif head.startswith(("for ", "async for ")) and " in " not in head and "(" not in head[4:]:
+                binding, used = at, False
+            elif follows.startswith((" += ", "=")) or (not head and follows[:1] in "[.+-*/"):
+                pass
+            elif not (follows[:1] == "." and text.startswith(_HARMLESS, after)) and before != "#":
+                used = used or not (head.startswith("def ") or follows.startswith((": ", "=")))
+        at = text.find(name, after, end)
+    return binding, used
+
+
+def _rest(text: str, at: int) -> str:
+    return text[at : text.find("\n", at)]
+
+
+def _in_loop(text: str, definition: _Definition, binding: int, at: int) -> bool:
+    """Whether a loop starts between the binding (or the function's start) and the write."""
+    since = text[max(binding, definition.start) : at]
+    return "    for " in since or "    while " in since
+
+
+def _without_grad(text: str, definition: _Definition) -> bool:
+    above = text[max(0, definition.start - 60) : definition.start]
+    decorator = above.rstrip().rpartition("\n")[2]
+    return "no_grad" in decorator or "inference_mode" in decorator
+
+
+def _has_inplace(text: str, definition: _Definition) -> bool:
+    owner = definition.owner
+    while owner is not None and owner.owner is not None:
+        owner = owner.owner
+    holder = owner or definition
+    return definition.name != "__init__" and "inplace=True" in text[holder.start : holder.end]
+
+
+def _with_callers(
+    text: str, outline: list[_Definition], selected: list[_Definition]
+) -> list[_Definition]:
+    """The suspects and the functions of the file that call them by name, one level up."""
+    result = list({id(d): d for d in selected}.values())
+    names = {d.name for d in result if d.name not in ("__init__", "forward", "__call__")}
+    if names and len(names) < 20:
+        pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(names))) + r")\(")
+        for d in outline:
+            if d.kind == "def" and d not in result and pattern.search(text, d.start + 8, d.end):
+                result.append(d)
+    return result

@@ -44,6 +44,7 @@ class Calls:
     torch: TorchModel
     depth: int
     lazy: bool
+    defaults: dict[ast.expr, Any]
 
     if TYPE_CHECKING:
 
@@ -135,7 +136,16 @@ class Calls:
         )
         for name in known - scope.names.keys():
             default = defaults.get(name)
-            scope.names[name] = self.value(default, scope.outer) if default is not None else self.machine.unknown()
+            scope.names[name] = self.machine.unknown() if default is None else self.default(name, default, info, scope)
+
+    def default(self, name: str, node: ast.expr, info: FunctionInfo, scope: Any) -> Any:
+        """A default is made once and shared by all calls."""
+        known = self.defaults.get(node)
+        if known is None:
+            known = self.defaults[node] = self.value(node, scope.outer)
+            if isinstance(known, Tensor) and known.sure:
+                known.storage.kind, known.storage.name, known.storage.owner = "default", name, info.name
+        return known
 
     def super_of(self, scope: Any) -> Any:
         found = scope

@@ -24,11 +24,10 @@ def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
     found: dict[tuple[object, ...], Fact] = {}
     for root, most in roots_of(program, chosen):
         for fact in _follow(program, root, most):
-            key = (fact.kind, fact.write.line, fact.write.column, fact.how)
-            known = found.get(key)
+            known = found.get(fact.key)
             if known is None or (known.certainty == "possible" and fact.certainty != "possible"):
-                found[key] = fact
-    return sorted(found.values(), key=lambda f: (f.write.line, f.write.column))
+                found[fact.key] = fact
+    return sorted(found.values(), key=lambda f: (f.at.line, f.at.column))
 
 
 def _follow(program: Program, root: Root, most: int) -> list[Fact]:

@@ -1,50 +1,35 @@
-"""What the engine hands to the rules: facts about places, without a judgement."""
+"""What the engine hands to the rules: the events a run would have shown, told from the source."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
-from torchsan.model import Certainty, Place
-
-Kind = Literal[
-    "saved-overwritten",  # a value that backward needs is written: first=save, last=backward
-    "leaf-written",
-    "leaf-view-written",
-    "several-views-written",
-    "no-grad-view-written",
-    "parameter-replaced",
-    "expanded-written",
-    "inference-written",
-    "custom-function-written",
-    "parameter-data-written",
-    "stale-snapshot",
-    "argument-written",
-]
+from torchsan.model import Certainty, Finding, Place
+from torchsan.model.events import Event
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that the source does. `write` is the place to file it under."""
+    """An event that the source leads to, filed under `at`, and how sure that is."""
 
-    kind: Kind
-    write: Place
-    target: str
+    event: Event
+    at: Place
     certainty: Certainty = "certain"
-    op: str = ""
-    saved: Place | None = None
-    saved_op: str = ""
-    what: str = ""
-    needed: Place | None = None
-    origin: Place | None = None
-    how: str = "op"
-    storage: str = "fresh"
-    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        reason = getattr(self.event, "reason", "")
+        kind = getattr(getattr(self.event, "write", None), "kind", "")
+        return (type(self.event).__name__, reason, kind, self.at.line, self.at.column)
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Where a fact was met: the function at the root of the path that was followed."""
+    """The file in which a fact was met."""
 
     path: str
-    root: str = ""
+
+
+def stated(finding: Finding | None, fact: Fact) -> Finding | None:
+    """What a rule says of an event, with the certainty of a fact: it follows, nobody saw it happen."""
+    return None if finding is None else replace(finding, certainty=fact.certainty)

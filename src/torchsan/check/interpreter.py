@@ -85,6 +85,7 @@ class Interpreter(Calls):
         self.depth = 0
         # Functions on their own need few of an object's attributes; whole programs run as they are.
         self.lazy = False
+        self.defaults: dict[ast.expr, Any] = {}
 
     # --- statements ---------------------------------------------------------------------------------
 
@@ -288,14 +289,7 @@ class Interpreter(Calls):
             if owner.module and isinstance(current, Tensor) and current.storage.kind == "parameter":
                 plain = isinstance(value, Tensor) and value.sure and value.storage.kind != "parameter"
                 if plain and not value.view:
-                    self.machine.refuse(
-                        "parameter-replaced",
-                        current,
-                        node,
-                        "=",
-                        target,
-                        None,
-                    )
+                    self.machine.refuse("parameter-replaced", current, node, "=", target)
             owner.attributes[target.attr] = value
         elif isinstance(owner, Layer):
             if isinstance(value, Tensor):
@@ -305,7 +299,15 @@ class Interpreter(Calls):
                 self.torch.set_requires_grad(owner, value)
             elif target.attr == "data" and owner.sure:
                 behind = self.torch.method_data(owner, node)
+                module = self.forward_of(scope)
+                if owner.storage.kind == "parameter" and module:
+                    self.machine.facts.append(self.machine.tell.rewritten(owner, node, target.value, module))
                 self.machine.write(behind, node, ".data =", target.value)
+
+    def forward_of(self, scope: Scope) -> str:
+        """The class whose `forward` this is; empty elsewhere."""
+        info = scope.function.info if scope.function is not None else None
+        return info.owner.name if info is not None and info.owner is not None and info.name == "forward" else ""
 
     def set_item(self, target: ast.Subscript, value: Any, scope: Scope, node: ast.AST) -> None:
         owner = self.value(target.value, scope)
@@ -442,7 +444,7 @@ class Interpreter(Calls):
         """`w - w_old` where both are one parameter, stepped since: the copy that was meant is no copy."""
         step = next((w for w in tensor.storage.writes if w.how == "step"), None)
         if step is not None and ast.dump(texts[0]) != ast.dump(texts[1]):
-            self.machine.one_tensor(tensor, step, node, texts)
+            self.machine.facts.append(self.machine.tell.difference(step, node, texts[0], texts[1]))
 
     def fold(self, fold: Callable[[Any, Any], Any] | None, left: Plain, right: Plain) -> Plain:
         if fold is None or not (left.known and right.known):

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from torchsan.check.facts import Fact
+from torchsan.check.telling import Teller
 from torchsan.check.program import Program
 from torchsan.check.values import Grad, Node, Optimizer, Save, Storage, Tensor, Write, parameters_of
 from torchsan.effects import OpEffects
-from torchsan.model import Certainty, Place
 
 
 class PathEnded(Exception):
@@ -26,18 +26,11 @@ class Machine:
         # "grad", "no_grad", "inference", or "unsure" when a switch was not understood
         self.mode = "grad"
         self.facts: list[Fact] = []
+        self.tell = Teller(program)
 
     def tick(self) -> int:
         self.clock += 1
         return self.clock
-
-    def place(self, node: ast.AST | None) -> Place | None:
-        return None if node is None else self.program.place(node)
-
-    def words(self, node: ast.AST | None) -> str:
-        """The source of an expression as the user wrote it, short."""
-        shown = ast.unparse(node) if node is not None else ""
-        return shown if len(shown) <= 40 else shown[:37] + "..."
 
     # --- making tensors -----------------------------------------------------------------------------
 
@@ -135,7 +128,7 @@ class Machine:
             how = "behind"
         self.check_write(tensor, place, op, target, others, by_index, origin)
         time = self.tick()
-        tensor.storage.writes.append(Write(place, time, how, op, target, origin))
+        tensor.storage.writes.append(Write(place, time, how, op, target, origin, tensor.op == "numpy"))
         if how == "behind" or self.mode in ("no_grad", "inference"):
             return
         self.rebase(tensor, place, op, others, row, bound)
@@ -178,15 +171,19 @@ class Machine:
         origin: ast.AST | None,
     ) -> None:
         """Writes that torch refuses on the spot, and writes to memory seen several times."""
+        if tensor.storage.kind == "default":
+            self.facts.append(self.tell.default(tensor.storage, place, op))
         if tensor.made_in == "inference" and self.mode not in ("inference", "unsure"):
-            self.refuse("inference-written", tensor, place, op, target, origin)
+            self.refuse("inference", tensor, place, op, target, origin)
         if tensor.view == "expanded" and not tensor.behind:
-            self.note("expanded-written", tensor, place, op, target, origin, by_index=by_index)
+            if not by_index:
+                self.refuse("overlap", tensor, place, op, target, origin)
+            self.facts.append(self.tell.overlap(tensor, place, op, target))
         if self.mode != "grad" or tensor.behind or tensor.detached:
             return
         wants = tensor.wants_grad
         if tensor.leaf and wants == Grad.YES:
-            self.refuse("leaf-written", tensor, place, op, target, origin, by_index=by_index)
+            self.refuse("leaf-view" if by_index else "leaf", tensor, place, op, target, origin)
         base = tensor.base
         if base is None:
             return
@@ -194,40 +191,24 @@ class Machine:
         if any_grad != Grad.YES:
             return
         if tensor.view == "several":
-            self.refuse("several-views-written", tensor, place, op, target, origin)
+            self.refuse("multi-view", tensor, place, op, target, origin)
         if tensor.view == "custom":
-            self.refuse("custom-function-written", tensor, place, op, target, origin)
+            self.refuse("custom-function", tensor, place, op, target, origin)
         if tensor.made_in == "no_grad":
-            self.refuse("no-grad-view-written", tensor, place, op, target, origin)
+            self.refuse("no-grad-view", tensor, place, op, target, origin)
         if base.leaf and base.wants_grad == Grad.YES:
-            self.refuse("leaf-view-written", tensor, place, op, target, origin)
+            self.refuse("leaf-view", tensor, place, op, target, origin)
 
-    def note(
+    def refuse(
         self,
-        kind: Any,
+        reason: str,
         tensor: Tensor,
         place: ast.AST,
         op: str,
         target: ast.AST | None,
-        origin: ast.AST | None,
-        **extra: Any,
+        maker: ast.AST | None = None,
     ) -> None:
-        made = tensor.origin if tensor.view else tensor.place
-        self.facts.append(
-            Fact(
-                kind,
-                self.program.place(place),
-                self.words(target),
-                op=op,
-                origin=self.place(origin or made),
-                saved_op=tensor.op,
-                storage=tensor.storage.kind,
-                extra=extra,
-            )
-        )
-
-    def refuse(self, *args: Any, **extra: Any) -> None:
-        self.note(*args, **extra)
+        self.facts.append(self.tell.refused(reason, tensor, place, op, target, maker))
         raise PathEnded
 
     def step(self, optimizer: Optimizer, node: ast.AST, target: ast.AST | None) -> None:
@@ -239,64 +220,22 @@ class Machine:
 
     def backward(self, roots: Iterable[Tensor], node: ast.AST | None, *, keep: bool) -> None:
         """Walk the graph as backward would: every value it needs must be as it was saved."""
-        needed = node
         pending = [n for t in roots for n in t.nodes()]
         seen: set[int] = set()
         while pending:
             current = pending.pop()
-            if id(current) in seen or current.freed:
+            if id(current) in seen:
                 continue
             seen.add(id(current))
+            if current.freed is not None:
+                if node is not None and any(save.certain for save in current.saves):
+                    self.facts.append(self.tell.reused(current, current.freed, node))
+                    raise PathEnded
+                continue
             for save in current.saves:
                 written = save.storage.written_after(save.time)
                 if written is not None:
-                    self.overwritten(current, save, written, needed)
+                    self.facts.append(self.tell.stale(current, save, written, node))
             if not keep:
-                current.freed = True
+                current.freed = node
             pending.extend(current.parents)
-
-    def overwritten(self, node: Node, save: Save, write: Write, needed: ast.AST | None) -> None:
-        certainty: Certainty = "certain" if save.certain else "possible"
-        self.facts.append(
-            Fact(
-                "saved-overwritten",
-                self.program.place(write.place),
-                self.words(write.target),
-                certainty,
-                op=write.op,
-                saved=self.place(node.place),
-                saved_op=node.op,
-                what=save.what,
-                needed=self.place(needed),
-                origin=self.place(write.origin),
-                how=write.how,
-                storage=save.storage.kind,
-                extra={"name": self.words(save.name)},
-            )
-        )
-
-    # --- aliases taken for copies -------------------------------------------------------------------
-
-    def stale(self, snapshot: Any, step: Write, node: ast.AST, target: ast.AST) -> None:
-        self.facts.append(
-            Fact(
-                "stale-snapshot",
-                self.program.place(snapshot.place),
-                self.words(target),
-                origin=self.place(step.place),
-                needed=self.place(node),
-                what="state",
-            )
-        )
-
-    def one_tensor(self, tensor: Tensor, step: Write, node: ast.AST, texts: list[ast.AST]) -> None:
-        self.facts.append(
-            Fact(
-                "stale-snapshot",
-                self.program.place(node),
-                self.words(texts[0]),
-                origin=self.place(step.place),
-                what="same",
-                extra={"other": self.words(texts[1])},
-            )
-        )

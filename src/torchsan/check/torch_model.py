@@ -442,7 +442,7 @@ class TorchModel:
             steps = [p.storage.written_after(snapshot.time) for p in parameters_of(module)]
             step = next((s for s in steps if s is not None and s.how == "step"), None)
             if step is not None:
-                self.machine.stale(snapshot, step, node, node.func)
+                self.machine.facts.append(self.machine.tell.snapshot(snapshot, step, node, node.args[0]))
 
     def copied(self, value: Any, node: ast.AST, *, deep: bool) -> Any:
         if isinstance(value, Snapshot):

@@ -35,14 +35,16 @@ class Write:
     op: str
     target: ast.AST | None
     origin: ast.AST | None = None
+    foreign: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """Memory of a tensor. `kind`: fresh, argument, parameter, buffer, unknown."""
+    """Memory of a tensor. `kind`: fresh, argument, parameter, buffer, default (of an argument), unknown."""
 
     kind: str = "fresh"
     name: str = ""
+    owner: str = ""
     writes: list[Write] = field(default_factory=list)
     # What in-place writes have made of the whole memory's history.
     history: Node | None = None
@@ -71,7 +73,8 @@ class Node:
     place: ast.AST
     parents: list[Node] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)
-    freed: bool = False
+    # The backward that released what it saved.
+    freed: ast.AST | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -70,7 +70,22 @@ class Calls:
                 spread = self.value(keyword.value, scope)
                 if isinstance(spread, Mapping):
                     kwargs.update({k: v for k, v in spread.items.items() if isinstance(k, str)})
-        return self.call_value(function, args, kwargs, node)
+        before = [len(a.storage.writes) if isinstance(a, Tensor) else 0 for a in args]
+        result = self.call_value(function, args, kwargs, node)
+        if not isinstance(function, Library | Method) and result is not None:
+            self.note_overwritten(args, before, result, node, scope)
+        return result
+
+    def note_overwritten(
+        self, args: list[Any], before: list[int], result: Any, node: ast.Call, scope: Any
+    ) -> None:
+        """Remember arguments that an in-place layer inside the callee has changed."""
+        for arg, value, count in zip(node.args, args, before, strict=False):
+            if not isinstance(value, Tensor) or not isinstance(arg, ast.Name) or value is result:
+                continue
+            write = next((w for w in value.storage.writes[count:] if w.origin is not None), None)
+            if write is not None and isinstance(result, Tensor) and result.storage is not value.storage:
+                scope.overwritten[arg.id] = (value, write, node)
 
     def call_value(self, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         if isinstance(function, Function):

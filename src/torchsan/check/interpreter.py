@@ -54,7 +54,7 @@ _FOLD: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 class Scope:
     """Names of one call (or of the module), with the scope around it."""
 
-    __slots__ = ("function", "names", "outer", "returned", "yielded")
+    __slots__ = ("function", "names", "outer", "overwritten", "returned", "yielded")
 
     def __init__(self, outer: Scope | None, function: Any = None) -> None:
         self.names: dict[str, Any] = {}
@@ -62,6 +62,8 @@ class Scope:
         self.function = function
         self.returned: Any = Plain(None, True)
         self.yielded: list[Any] = []
+        # Names whose tensor a call has overwritten: name to tensor, write, call.
+        self.overwritten: dict[str, tuple[Any, Any, ast.Call]] = {}
 
     def find(self, name: str) -> Any:
         scope: Scope | None = self
@@ -340,11 +342,20 @@ class Interpreter(Calls):
     def value_Name(self, node: ast.Name, scope: Scope) -> Any:
         found = scope.find(node.id)
         if found is not None:
+            if scope.overwritten and node.id in scope.overwritten:
+                self.read_overwritten(node, found, scope)
             return found
         if node.id == "__name__":
             return Plain("__main__", True)
         imported = self.program.imports.get(node.id)
         return Library(imported or node.id)
+
+    def read_overwritten(self, node: ast.Name, value: Any, scope: Scope) -> None:
+        """The caller reads again what its callee wrote."""
+        tensor, write, call = scope.overwritten.pop(node.id)
+        if value is tensor:
+            tell = self.machine.tell
+            self.machine.facts.append(tell.input_overwritten(node.id, write, call, node, call.func))
 
     def value_Attribute(self, node: ast.Attribute, scope: Scope) -> Any:
         return self.attribute(self.value(node.value, scope), node.attr, node)

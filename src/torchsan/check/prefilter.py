@@ -76,6 +76,9 @@ def suspects(text: str) -> Suspects:
     if not writes and not in_place_layers and not trains:
         return found
     outline = _outline(text)
+    if any(not text[at : at + 1].isspace() and text[at : at + 1] for _, at in writes):
+        # A write at the outermost level: the file is a script.
+        found.whole = True
     selected = [d for d, target, at in _located(text, outline, writes) if _suspicious(text, d, target, at)]
     if in_place_layers:
         selected += [d for d in outline if d.kind == "def" and d.owner and _has_inplace(text, d)]
@@ -195,6 +198,8 @@ def _suspicious(text: str, definition: _Definition, target: str, at: int) -> boo
     if "." in target:
         return "no_grad" not in text[definition.start : at]
     binding, used = _history(text, target, definition.start, at)
+    if f"{target}=torch." in text[definition.start : at]:
+        return True
     if binding >= 0:
         end = text.find("\n", binding)
         value = text[binding:end]

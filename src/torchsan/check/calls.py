@@ -53,6 +53,7 @@ class Calls:
         def assign(self, target: ast.expr, value: Any, scope: Any, node: ast.AST) -> None: ...
         def run_block(self, body: list[ast.stmt], scope: Any) -> str: ...
         def derived(self, value: Any) -> Any: ...
+        def find_global(self, name: str) -> Any: ...
 
     def value_Call(self, node: ast.Call, scope: Any) -> Any:
         if isinstance(node.func, ast.Name) and node.func.id == "super":
@@ -176,16 +177,20 @@ class Calls:
         if not after and name in cls.info.methods:
             return Function(cls.info.methods[name], cls.scope)
         for base in cls.info.bases:
-            found = cls.scope.find(base)
+            found = self.find_in(cls.scope, base)
             if isinstance(found, Class) and found is not cls:
                 method = self.find_method(found, name, "" if after in ("", cls.info.name) else after)
                 if method is not None:
                     return method
         return None
 
+    def find_in(self, scope: Any, name: str) -> Any:
+        found = scope.find(name)
+        return self.find_global(name) if found is None and self.lazy else found
+
     def is_module(self, cls: Class, seen: int = 0) -> bool:
         for base in cls.info.bases:
-            found = cls.scope.find(base)
+            found = self.find_in(cls.scope, base)
             if isinstance(found, Class) and seen < 8:
                 if self.is_module(found, seen + 1):
                     return True
@@ -197,7 +202,7 @@ class Calls:
         for base in cls.info.bases:
             if base in names:
                 return True
-            found = cls.scope.find(base)
+            found = self.find_in(cls.scope, base)
             if isinstance(found, Class) and seen < 8 and self.inherits(found, names, seen + 1):
                 return True
         return False
@@ -230,7 +235,7 @@ class Calls:
                     return instance.attributes[name]
                 instance.attributes[name] = made
                 return made
-            bases = [cls.scope.find(base) for base in cls.info.bases]
+            bases = [self.find_in(cls.scope, base) for base in cls.info.bases]
             cls = next((b for b in bases if isinstance(b, Class)), None)
             if cls is None:
                 return None
@@ -302,7 +307,7 @@ class Calls:
         instance = held.receiver
         owner = held.node.value if isinstance(held.node, ast.Constant) else ""
         if isinstance(instance, Instance):
-            holder = instance.cls.scope.find(str(owner))
+            holder = self.find_in(instance.cls.scope, str(owner))
             method = self.find_method(holder, name, str(owner)) if isinstance(holder, Class) else None
             if method is not None:
                 method.bound = instance

@@ -32,6 +32,7 @@ def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
 
 def _follow(program: Program, root: Root, most: int) -> list[Fact]:
     facts: list[Fact] = []
+    touched = most > PATHS_ALONE
     for oracle in paths(most):
         interpreter = Interpreter(program, oracle)
         try:
@@ -43,6 +44,9 @@ def _follow(program: Program, root: Root, most: int) -> list[Fact]:
         except RecursionError:
             break
         facts += interpreter.machine.facts
+        touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts)
+        if not oracle.default and not touched and oracle.flipped is None:
+            break
     return facts
 
 
@@ -69,19 +73,14 @@ def _whole_file(interpreter: Interpreter) -> Iterable[Tensor]:
 
 
 def _define(interpreter: Interpreter) -> None:
-    """Functions, classes, imports and simple constants of the file, without running the rest."""
+    """Let the functions, classes and constants of the file be found, without running the rest."""
     interpreter.lazy, interpreter.left = True, BUDGET_ALONE
-    for node in interpreter.program.tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            interpreter.run_block([node], interpreter.globals)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            interpreter.run_block([node], interpreter.globals)
 
 
 def _function_root(name: str) -> Root:
     def run(interpreter: Interpreter) -> Iterable[Tensor]:
         _define(interpreter)
-        function = interpreter.globals.names.get(name)
+        function = interpreter.find_global(name)
         if not isinstance(function, Function):
             return ()
         return _call_alone(interpreter, function)
@@ -92,7 +91,7 @@ def _function_root(name: str) -> Root:
 def _method_root(owner: str, name: str) -> Root:
     def run(interpreter: Interpreter) -> Iterable[Tensor]:
         _define(interpreter)
-        cls = interpreter.globals.names.get(owner)
+        cls = interpreter.find_global(owner)
         if not isinstance(cls, Class):
             return ()
         made = Instance(cls, module=interpreter.is_module(cls))
@@ -122,7 +121,11 @@ def _arguments(
     if config:
         names = [*spec.posonlyargs, *spec.args][1:] + spec.kwonlyargs
     made: dict[str, object] = {}
+    positional = [*spec.posonlyargs, *spec.args]
+    shared = {a.arg for a, d in zip(positional[::-1], spec.defaults[::-1], strict=False) if isinstance(d, ast.Call)}
     for argument in names:
+        if argument.arg in shared:
+            continue
         text = ast.unparse(argument.annotation) if argument.annotation is not None else ""
         if text in _NOT_TENSORS or (config and "Tensor" not in text and "Module" not in text):
             made[argument.arg] = interpreter.machine.unknown() if config and not text else Plain()

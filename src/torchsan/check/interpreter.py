@@ -347,8 +347,21 @@ class Interpreter(Calls):
             return found
         if node.id == "__name__":
             return Plain("__main__", True)
+        if self.lazy:
+            found = self.find_global(node.id)
+            if found is not None:
+                return found
         imported = self.program.imports.get(node.id)
         return Library(imported or node.id)
+
+    def find_global(self, name: str) -> Any:
+        """A function, class or constant of the file that has not been run."""
+        known = self.globals.names.get(name)
+        node = self.program.top_level.get(name)
+        if known is None and node is not None:
+            self.run_block([node], self.globals)
+            known = self.globals.names.get(name)
+        return known
 
     def read_overwritten(self, node: ast.Name, value: Any, scope: Scope) -> None:
         """The caller reads again what its callee wrote."""

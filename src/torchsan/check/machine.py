@@ -27,6 +27,8 @@ class Machine:
         self.mode = "grad"
         self.facts: list[Fact] = []
         self.tell = Teller(program)
+        # Whether memory that an op keeps was written: only then can another path show more.
+        self.touched = False
 
     def tick(self) -> int:
         self.clock += 1
@@ -78,17 +80,21 @@ class Machine:
 
     def node_for(
         self, row: OpEffects, bound: dict[str, list[Tensor]], names: dict[str, ast.AST], place: ast.AST
-    ) -> tuple[Node | None, Grad]:
-        """The graph node of an op with what it saves of its inputs, and whether its result has a gradient."""
+    ) -> tuple[Node | None, Grad, set[str], set[str]]:
+        """The graph node of an op with what it saves of its inputs, and whether its result has a gradient.
+
+        With the names of the inputs that surely, and that perhaps, ask for a gradient.
+        """
         maybe = self.graded(bound, Grad.MAYBE)
         if not maybe:
-            return None, Grad.NO
+            return None, Grad.NO, maybe, maybe
         sure = self.graded(bound, Grad.YES)
         node = Node(row.name, place, [n for given in bound.values() for t in given for n in t.nodes()])
         for what, given in bound.items():
-            for tensor in given:
-                self.save(node, row, what, tensor, sure, maybe, names.get(what))
-        return node, Grad.YES if sure else Grad.MAYBE
+            if what in row.needs or what in row.may_need:
+                for tensor in given:
+                    self.save(node, row, what, tensor, sure, maybe, names.get(what))
+        return node, Grad.YES if sure else Grad.MAYBE, sure, maybe
 
     def save(
         self,
@@ -104,6 +110,7 @@ class Machine:
         possible = row.needed(what, maybe) or not maybe.isdisjoint(row.may_need.get(what, ()))
         if certain or possible:
             node.saves.append(Save(tensor.storage, self.clock, what, name, certain))
+            tensor.storage.saved = True
 
     # --- writes -------------------------------------------------------------------------------------
 
@@ -128,6 +135,7 @@ class Machine:
             how = "behind"
         self.check_write(tensor, place, op, target, others, by_index, origin)
         time = self.tick()
+        self.touched = self.touched or tensor.storage.saved or tensor.storage.kind == "argument"
         tensor.storage.writes.append(Write(place, time, how, op, target, origin, tensor.op == "numpy"))
         if how == "behind" or self.mode in ("no_grad", "inference"):
             return

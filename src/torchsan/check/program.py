@@ -24,10 +24,11 @@ class FunctionInfo:
     node: FunctionNode
     owner: ClassInfo | None = None
     decorators: tuple[str, ...] = ()
+    may_yield: bool = False
 
     @cached_property
     def generator(self) -> bool:
-        return not isinstance(self.node, ast.Lambda) and _yields(self.node)
+        return self.may_yield and not isinstance(self.node, ast.Lambda) and _yields(self.node)
 
 
 @dataclass(eq=False)
@@ -69,6 +70,23 @@ class Program:
     @cached_property
     def lines(self) -> list[str]:
         return self.text.splitlines()
+
+    @cached_property
+    def top_level(self) -> dict[str, ast.stmt]:
+        """Functions, classes and constants by name."""
+        found: dict[str, ast.stmt] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+                found[node.name] = node
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.Tuple | ast.UnaryOp):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        found[target.id] = node
+        return found
+
+    @cached_property
+    def has_generators(self) -> bool:
+        return "yield" in self.text
 
     @cached_property
     def imports(self) -> dict[str, str]:
@@ -130,7 +148,7 @@ class Program:
         if isinstance(node, ast.Lambda):
             return FunctionInfo("<lambda>", node, owner)
         names = tuple(self.dotted(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list)
-        return FunctionInfo(node.name, node, owner, decorators=names)
+        return FunctionInfo(node.name, node, owner, names, self.has_generators)
 
     def class_info(self, node: ast.ClassDef) -> ClassInfo:
         known = self._classes.get(node)

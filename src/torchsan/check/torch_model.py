@@ -13,6 +13,7 @@ from torchsan.check.torch_names import (
     INPLACE_POSITION,
     INTEGER,
     MAY_SHARE,
+    NOT_WRITING,
     PLAIN_METHODS,
     WITH_PARAMETERS,
 )
@@ -106,8 +107,12 @@ class TorchModel:
         if truth(kwargs.get("inplace")) is True and args:
             return self.inplace(lookup(name), last + "_", args, kwargs, node, texts)
         row = lookup(name)
+        if last in MAY_SHARE and args and isinstance(args[0], Tensor) and args[0].sure:
+            return self.perhaps_shared(args[0], last, node)
         if row is None or not given:
             return machine.unknown(given, place)
+        if last in NOT_WRITING:
+            return args[0]
         if row.writes and "input" in row.writes and last.endswith("_"):
             return self.inplace(row if row.params else _twin(row.name) or row, last, args, kwargs, node, texts)
         if row.readout:
@@ -123,6 +128,15 @@ class TorchModel:
                 machine.write(target, node, last, self.keyword(node, "out"))
             return out
         return result
+
+    def perhaps_shared(self, source: Tensor, last: str, node: ast.AST) -> Tensor:
+        """`x.float()`: x itself or a copy, so of its memory nothing is claimed."""
+        grad = Grad.NO if self.machine.mode in ("no_grad", "inference") else source.wants_grad
+        made = self.machine.fresh(node, last, grad=min(grad, Grad.MAYBE) if self.machine.mode == "unsure" else grad)
+        made.storage.kind = "unknown"
+        if grad and source.nodes():
+            made.node = Node(last, node, source.nodes())
+        return made
 
     def bind(
         self, row: OpEffects, last: str, args: Args, kwargs: Kwargs, node: ast.AST, texts: list[ast.AST] | None
@@ -165,14 +179,13 @@ class TorchModel:
             if row.view == "multi" or (row.outputs > 1 and row.alias):
                 return Sequence([], lambda: machine.view_of(source, place, last, "several"))
             return machine.view_of(source, place, last, "expanded" if last.startswith("expand") else "view")
-        graph, grad = machine.node_for(row, bound, names, place)
+        graph, grad, sure, maybe = machine.node_for(row, bound, names, place)
         if last in INTEGER:
             graph, grad = None, Grad.NO
         outputs = [self.output(graph, grad, last, node)]
         if row.outputs > 1 and self.several(last, args, kwargs):
             outputs += [self.output(None, Grad.NO, last, node) for _ in range(row.outputs - 1)]
-        if graph is not None:
-            sure, maybe = machine.graded(bound, Grad.YES), machine.graded(bound, Grad.MAYBE)
+        if graph is not None and (row.needs or row.may_need):
             for index, output in enumerate(outputs):
                 machine.save(graph, row, f"out{index}", output, sure, maybe, None)
         if len(outputs) > 1:
@@ -361,10 +374,9 @@ class TorchModel:
         names = {"input": texts[0] if texts else node}
         if row.alias and not layer.parameters:
             return machine.unknown(given, place)
-        graph, grad = machine.node_for(row, bound, names, place)
+        graph, grad, sure, maybe = machine.node_for(row, bound, names, place)
         made = self.output(graph, grad, layer.name, node)
         if graph is not None:
-            sure, maybe = machine.graded(bound, Grad.YES), machine.graded(bound, Grad.MAYBE)
             machine.save(graph, row, "out0", made, sure, maybe, None)
         if layer.name in ("LSTM", "GRU", "RNN", "MultiheadAttention"):
             rest = self.output(graph, grad, layer.name, node)

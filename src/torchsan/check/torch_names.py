@@ -16,6 +16,8 @@ MAY_SHARE = frozenset(
     atleast_2d atleast_3d unflatten dropout dropout1d dropout2d dropout3d alpha_dropout identity positive
     real imag broadcast_tensors meshgrid where_""".split()
 )
+# They end with an underscore but change no values.
+NOT_WRITING = frozenset({"detach_", "requires_grad_", "share_memory_", "rename_", "retain_grad", "resize_"})
 INTEGER = frozenset(
     """argmax argmin argsort eq ne lt le gt ge isnan isinf isfinite logical_and logical_or logical_not
     logical_xor nonzero bincount searchsorted bucketize one_hot any all int long bool numel""".split()

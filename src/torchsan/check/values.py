@@ -46,6 +46,7 @@ class Storage:
     name: str = ""
     owner: str = ""
     writes: list[Write] = field(default_factory=list)
+    saved: bool = False
     # What in-place writes have made of the whole memory's history.
     history: Node | None = None
     grad: Grad = Grad.NO

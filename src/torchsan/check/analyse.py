@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchsan.check.files import Source
-from torchsan.check.prefilter import suspects
+from torchsan.check.excerpt import excerpt
+from torchsan.check.prefilter import Suspects, suspects
 from torchsan.check.suppress import apply, suppressions
 from torchsan.model import Finding
 
@@ -30,8 +31,8 @@ class Result:
         return cls(path, [Finding.from_json(f) for f in data["findings"]], data["remarks"], data["error"])
 
 
-def analyse(source: Source) -> Result:
-    chosen = suspects(source.text)
+def analyse(source: Source, *, possible: bool = False) -> Result:
+    chosen = suspects(source.text, possible=possible)
     try:
         if not chosen:
             _parse_only(source)
@@ -46,21 +47,36 @@ def analyse(source: Source) -> Result:
     return Result(source.path, [source.restored(f) for f in kept], remarks)
 
 
-def _findings(source: Source, chosen: Any) -> list[Finding]:
+def _findings(source: Source, chosen: Suspects) -> list[Finding]:
     from torchsan.check.engine import facts_of
     from torchsan.check.facts import Flow
     from torchsan.check.program import Program
     from torchsan.rules import all_rules
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tree = ast.parse(source.text)
+    tree = _tree(source, chosen)
     flow = Flow(source.path)
     checks = [rule.check for rule in all_rules().values() if rule.check is not None]
     found = []
     for fact in facts_of(Program(source.path, source.text, tree), chosen):
         found += [finding for check in checks if (finding := check(fact, flow)) is not None]
     return found
+
+
+def _tree(source: Source, chosen: Suspects) -> ast.Module:
+    """The tree of the file, or of the parts that matter: a tree costs more than reading the syntax."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if chosen.whole:
+            return ast.parse(source.text)
+        part = excerpt(source.text, chosen)
+        if len(part) * 2 > len(source.text):
+            return ast.parse(source.text)
+        _parse_only(source)
+        try:
+            return ast.parse(part)
+        except SyntaxError:
+            # What looked like a definition was the text of a string.
+            return ast.parse(source.text)
 
 
 def _parse_only(source: Source) -> None:

@@ -45,6 +45,7 @@ class Calls:
     depth: int
     lazy: bool
     defaults: dict[ast.expr, Any]
+    instances: list[Instance]
 
     if TYPE_CHECKING:
 
@@ -208,13 +209,18 @@ class Calls:
         return False
 
     def instantiate(self, cls: Class, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Instance:
-        made = Instance(cls, module=self.is_module(cls))
+        made = self.new_instance(cls)
         start = self.find_method(cls, "__init__")
         if start is not None and self.lazy and made.module:
             made.start = self.start_scope(made, start, args, kwargs)
         elif start is not None:
             start.bound = made
             self.call_function(start, args, kwargs, node)
+        return made
+
+    def new_instance(self, cls: Class) -> Instance:
+        made = Instance(cls, module=self.is_module(cls))
+        self.instances.append(made)
         return made
 
     def start_scope(self, made: Instance, start: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:

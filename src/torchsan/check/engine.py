@@ -11,7 +11,7 @@ from torchsan.check.machine import PathEnded
 from torchsan.check.oracle import paths
 from torchsan.check.prefilter import Suspects
 from torchsan.check.program import FunctionInfo, Program
-from torchsan.check.values import Class, Function, Grad, Instance, Plain, Storage, Tensor, tensors_in
+from torchsan.check.values import Class, Function, Grad, Plain, Storage, Tensor, tensors_in
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 5
@@ -43,6 +43,8 @@ def _follow(program: Program, root: Root, most: int) -> list[Fact]:
             pass
         except RecursionError:
             break
+        finally:
+            interpreter.forget()
         facts += interpreter.machine.facts
         touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts)
         if not oracle.default and not touched and oracle.flipped is None:
@@ -94,7 +96,7 @@ def _method_root(owner: str, name: str) -> Root:
         cls = interpreter.find_global(owner)
         if not isinstance(cls, Class):
             return ()
-        made = Instance(cls, module=interpreter.is_module(cls))
+        made = interpreter.new_instance(cls)
         start = interpreter.find_method(cls, "__init__")
         if start is not None:
             made.start = interpreter.start_scope(made, start, [], _arguments(interpreter, start.info, config=True))

@@ -88,6 +88,16 @@ class Interpreter(Calls):
         # Functions on their own need few of an object's attributes; whole programs run as they are.
         self.lazy = False
         self.defaults: dict[ast.expr, Any] = {}
+        self.instances: list[Instance] = []
+
+    def forget(self) -> None:
+        """Take apart what refers to itself, so that memory is freed without the garbage collector."""
+        for instance in self.instances:
+            instance.attributes.clear()
+            instance.start = None
+        self.instances.clear()
+        self.globals.names.clear()
+        self.torch.interpreter = None
 
     # --- statements ---------------------------------------------------------------------------------
 

@@ -18,8 +18,22 @@ _TARGET = re.compile(r"[\w.]+$")
 _HARMLESS = (".shape", ".size", ".device", ".dtype", ".dim", ".ndim", ".numel", ".append", ".items", ".keys")
 _NOT_TENSOR_STARTS = ("0\n", "1\n", "0 ", "1 ", "-1", "0.0\n", "{", "[", '"', "'", "dict(", "list(", "defaultdict", "len(", "int(", "str(", "()", "copy.deepcopy(", "config", "np.", "OrderedDict")
 _SEVERAL = (",",)
+_GRADIENT_SIGNS = ("nn.", "Parameter(", "requires_grad", "inference_mode", ".expand(", "=torch.", ".backward(")
 _PLAIN_VALUE = re.compile(r"(?:[-+]?\d+(?!\.)[ \t]*(?:#|$)|[fbr]?[\"']|len\(|\[|str\(|int\(|\($|\([^\n]*,\)$)", re.M)
 _QUIET_FUNCTIONS = re.compile(r"(?:_?init_weights|reset_parameters|_?init_\w*|trunc_normal|_no_grad\w*|load_\w*|convert_\w*|fuse\w*)$")
+
+
+@dataclass(slots=True, eq=False)
+class Definition:
+    """A `def` or `class`: where its text starts and ends."""
+
+    indent: int
+    kind: str
+    name: str
+    start: int
+    line: int
+    end: int = 0
+    owner: Definition | None = None
 
 
 @dataclass(slots=True)
@@ -28,20 +42,10 @@ class Suspects:
 
     functions: set[int] = field(default_factory=set)
     whole: bool = False
+    outline: list[Definition] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return self.whole or bool(self.functions)
-
-
-@dataclass(slots=True)
-class _Definition:
-    indent: int
-    kind: str
-    name: str
-    start: int
-    line: int
-    end: int = 0
-    owner: _Definition | None = None
 
 
 @cache
@@ -64,30 +68,50 @@ def _keeps_result() -> re.Pattern[str]:
     return re.compile(r"\b(?:" + "|".join(words) + r")\(|\bself\.\w[\w.\[\]]*\(|requires_grad=True|\*\*")
 
 
-def suspects(text: str) -> Suspects:
+def suspects(text: str, *, possible: bool = False) -> Suspects:
+    """The functions to follow; with `possible` also those in which nothing surely asks for a gradient."""
     found = Suspects()
     if "torch" not in text:
         return found
     trains = ".backward(" in text or "inference_mode" in text
-    writes = list(_writes(text))
     in_place_layers = "inplace=True" in text
-    custom = "autograd.Function" in text
     found.whole = trains or (in_place_layers and "__main__" in text)
+    writes = _writes(text)
     if not writes and not in_place_layers and not trains:
         return found
-    outline = _outline(text)
+    outline = found.outline = _outline(text)
     if any(not text[at : at + 1].isspace() and text[at : at + 1] for _, at in writes):
         # A write at the outermost level: the file is a script.
         found.whole = True
-    selected = [d for d, target, at in _located(text, outline, writes) if _suspicious(text, d, target, at)]
+    selected: dict[Definition, None] = {}
+    helpers: set[str] = set()
+    for definition, target, at in _located(text, outline, writes):
+        suspicious, argument = _suspicious(text, definition, target, at)
+        if argument:
+            helpers.add(definition.name)
+        if suspicious and (possible or _has_gradients(text, definition)):
+            selected.setdefault(definition)
     if in_place_layers:
-        selected += [d for d in outline if d.kind == "def" and d.owner and _has_inplace(text, d)]
-    if trains or custom:
-        selected += [d for d in outline if d.kind == "def" and ".backward(" in text[d.start : d.end]]
-    found.functions = {d.line for d in _with_callers(text, outline, selected)}
-    if "__main__" in text and selected:
-        found.whole = True
+        selected.update({d: None for d in outline if d.kind == "def" and d.owner and _has_inplace(text, d)})
+    if trains:
+        selected.update({d: None for d in outline if d.kind == "def" and _backward_in(text, d)})
+    for definition in _callers(text, outline, helpers):
+        if possible or _has_gradients(text, definition):
+            selected.setdefault(definition)
+    found.functions = {d.line for d in selected}
+    found.whole = found.whole or ("__main__" in text and bool(selected or helpers))
     return found
+
+
+def _has_gradients(text: str, definition: Definition) -> bool:
+    """Whether anything in the function, or in the class around it, surely asks for a gradient."""
+    while definition.owner is not None:
+        definition = definition.owner
+    return any(text.find(sign, definition.start, definition.end) >= 0 for sign in _GRADIENT_SIGNS)
+
+
+def _backward_in(text: str, definition: Definition) -> bool:
+    return text.find(".backward(", definition.start, definition.end) >= 0
 
 
 def _writes(text: str) -> list[tuple[str, int]]:
@@ -143,7 +167,7 @@ def _root(expression: str) -> str:
     return match.group() if match else ""
 
 
-def _outline(text: str) -> list[_Definition]:
+def _outline(text: str) -> list[Definition]:
     """Functions and classes by position, found by their keyword at the start of a line."""
     spots: list[tuple[int, int, str, int]] = []
     for word in ("def ", "class "):
@@ -155,8 +179,8 @@ def _outline(text: str) -> list[_Definition]:
                 spots.append((start, len(head) - len(head.lstrip()), word[:-1], at + len(word)))
             at = text.find(word, at + 4)
     spots.sort()
-    outline: list[_Definition] = []
-    stack: list[_Definition] = []
+    outline: list[Definition] = []
+    stack: list[Definition] = []
     line, seen = 1, 0
     for start, indent, kind, name_at in spots:
         line += text.count("\n", seen, start)
@@ -164,7 +188,7 @@ def _outline(text: str) -> list[_Definition]:
         while stack and stack[-1].indent >= indent:
             stack.pop().end = start
         name = text[name_at : text.find("(", name_at)].partition(":")[0].strip()
-        made = _Definition(indent, kind, name, start, line, len(text))
+        made = Definition(indent, kind, name, start, line, len(text))
         made.owner = stack[-1] if stack else None
         stack.append(made)
         outline.append(made)
@@ -172,14 +196,14 @@ def _outline(text: str) -> list[_Definition]:
 
 
 def _located(
-    text: str, outline: list[_Definition], writes: list[tuple[str, int]]
-) -> list[tuple[_Definition, str, int]]:
+    text: str, outline: list[Definition], writes: list[tuple[str, int]]
+) -> list[tuple[Definition, str, int]]:
     starts = [d.start for d in outline]
     found = []
     for target, at in writes:
         index = bisect_right(starts, at) - 1
         inside = outline[index] if index >= 0 else None
-        outermost: _Definition | None = None
+        outermost: Definition | None = None
         while inside is not None:
             # Nested functions run inside the outer one.
             if inside.kind == "def" and at < inside.end:
@@ -190,24 +214,27 @@ def _located(
     return found
 
 
-def _suspicious(text: str, definition: _Definition, target: str, at: int) -> bool:
+def _suspicious(text: str, definition: Definition, target: str, at: int) -> tuple[bool, bool]:
+    """Whether a write may do harm here, and whether it is to an argument, and so may do harm in a caller."""
     if _QUIET_FUNCTIONS.match(definition.name) or _without_grad(text, definition):
-        return False
+        return False, False
     if target.startswith("self."):
-        return _belongs(text, target[5:])
+        return _belongs(text, target[5:]), False
     if "." in target:
-        return "no_grad" not in text[definition.start : at]
+        return "no_grad" not in text[definition.start : at], False
     binding, used = _history(text, target, definition.start, at)
     if f"{target}=torch." in text[definition.start : at]:
-        return True
+        return True, False
     if binding >= 0:
         end = text.find("\n", binding)
         value = text[binding:end]
         if value.startswith(_NOT_TENSOR_STARTS):
-            return False
+            return False, False
         if _keeps_result().search(value) or value.startswith(_SEVERAL):
-            return True
-    return used or (_in_loop(text, definition, binding, at) and _history(text, target, at, definition.end)[1])
+            return True, False
+    looped = _in_loop(text, definition, binding, at)
+    used = used or (looped and _history(text, target, at, definition.end)[1])
+    return used, binding < 0
 
 
 def _belongs(text: str, attribute: str) -> bool:
@@ -252,19 +279,19 @@ def _rest(text: str, at: int) -> str:
     return text[at : text.find("\n", at)]
 
 
-def _in_loop(text: str, definition: _Definition, binding: int, at: int) -> bool:
+def _in_loop(text: str, definition: Definition, binding: int, at: int) -> bool:
     """Whether a loop starts between the binding (or the function's start) and the write."""
     since = text[max(binding, definition.start) : at]
     return "    for " in since or "    while " in since
 
 
-def _without_grad(text: str, definition: _Definition) -> bool:
+def _without_grad(text: str, definition: Definition) -> bool:
     above = text[max(0, definition.start - 60) : definition.start]
     decorator = above.rstrip().rpartition("\n")[2]
     return "no_grad" in decorator or "inference_mode" in decorator
 
 
-def _has_inplace(text: str, definition: _Definition) -> bool:
+def _has_inplace(text: str, definition: Definition) -> bool:
     owner = definition.owner
     while owner is not None and owner.owner is not None:
         owner = owner.owner
@@ -272,15 +299,10 @@ def _has_inplace(text: str, definition: _Definition) -> bool:
     return definition.name != "__init__" and "inplace=True" in text[holder.start : holder.end]
 
 
-def _with_callers(
-    text: str, outline: list[_Definition], selected: list[_Definition]
-) -> list[_Definition]:
-    """The suspects and the functions of the file that call them by name, one level up."""
-    result = list({id(d): d for d in selected}.values())
-    names = {d.name for d in result if d.name not in ("__init__", "forward", "__call__")}
-    if names and len(names) < 20:
-        pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(names))) + r")\(")
-        for d in outline:
-            if d.kind == "def" and d not in result and pattern.search(text, d.start + 8, d.end):
-                result.append(d)
-    return result
+def _callers(text: str, outline: list[Definition], helpers: set[str]) -> list[Definition]:
+    """The functions of the file that call one of the helpers by name."""
+    names = sorted(h for h in helpers if h not in ("__init__", "forward", "__call__") and not h.endswith("_"))
+    if not names or len(names) > 20:
+        return []
+    pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, names)) + r")\(")
+    return [d for d in outline if d.kind == "def" and pattern.search(text, d.start + 8, d.end)]

@@ -22,10 +22,15 @@ Progress = Callable[[int, int], None]
 
 
 def check_files(
-    paths: list[str], *, jobs: int, cache_folder: Path | None, progress: Progress | None = None
+    paths: list[str],
+    *,
+    jobs: int,
+    cache_folder: Path | None,
+    possible: bool = False,
+    progress: Progress | None = None,
 ) -> list[Result]:
     """One result a file, in the order given."""
-    cache = Cache(cache_folder)
+    cache = Cache(cache_folder, possible=possible)
     results: dict[str, Result] = {}
     pending: list[str] = []
     for path in paths:
@@ -35,7 +40,7 @@ def check_files(
         else:
             results[path] = known
     fresh: list[Entry] = []
-    for entry in _work(pending, jobs):
+    for entry in _work(pending, jobs, possible):
         fresh.append(entry)
         results[entry[0]] = entry[3]
         if progress is not None:
@@ -52,30 +57,29 @@ def _stamp(path: str) -> Stamp:
     return (state.st_size, state.st_mtime_ns)
 
 
-def _work(paths: list[str], jobs: int) -> Iterator[Entry]:
+def _work(paths: list[str], jobs: int, possible: bool) -> Iterator[Entry]:
     batches = [paths[i : i + BATCH] for i in range(0, len(paths), BATCH)]
     if jobs < 2 or len(paths) < WORTH_PROCESSES:
         for batch in batches:
-            yield from check_batch(batch)
+            yield from check_batch(batch, possible)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        for entries in pool.map(check_batch, batches):
+        for entries in pool.map(check_batch, batches, [possible] * len(batches)):
             yield from entries
 
 
-def check_batch(paths: list[str]) -> list[Entry]:
-    # Trees are many small objects that die together: collecting while they grow costs a third of parsing.
+def check_batch(paths: list[str], possible: bool = False) -> list[Entry]:
+    # Trees are many small objects that die together: looking for cycles among them costs a third of parsing.
     was_on = gc.isenabled()
     gc.disable()
     try:
-        return [_check(path) for path in paths]
+        return [_check(path, possible) for path in paths]
     finally:
-        gc.collect(1)
         if was_on:
             gc.enable()
 
 
-def _check(path: str) -> Entry:
+def _check(path: str, possible: bool) -> Entry:
     stamp = _stamp(path)
     try:
         data = Path(path).read_bytes()
@@ -83,7 +87,7 @@ def _check(path: str) -> Entry:
         return path, (-1, -1), "", Result(shown_path(path), error=f"cannot be read: {error.strerror or error}")
     digest = digest_of(path, data)
     try:
-        return path, stamp, digest, analyse(source_of(path, data))
+        return path, stamp, digest, analyse(source_of(path, data), possible=possible)
     except Unreadable as error:
         return path, stamp, digest, Result(shown_path(path), error=str(error))
     except Exception as error:

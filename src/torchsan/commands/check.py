@@ -78,17 +78,23 @@ def _results(args: argparse.Namespace, config: Config) -> list[Result]:
     if "-" in args.paths:
         if len(args.paths) > 1:
             raise UsageError("standard input (-) cannot be mixed with files")
-        return [_standard_input(args.stdin_name)]
+        return [_standard_input(args.stdin_name, args.possible)]
     files = find_files(args.paths or ["."], config.exclude)
     if args.changed_only:
         changed = changed_since(args.changed_only)
         files = [file for file in files if os.path.realpath(file) in changed]
     folder = None if args.no_cache else args.cache_dir or default_folder()
     progress = _progress if len(files) >= LARGE and sys.stderr.isatty() else None
-    return check_files(files, jobs=args.jobs or default_jobs(), cache_folder=folder, progress=_throttled(progress))
+    return check_files(
+        files,
+        jobs=args.jobs or default_jobs(),
+        cache_folder=folder,
+        possible=args.possible,
+        progress=_throttled(progress),
+    )
 
 
-def _standard_input(name: str) -> Result:
+def _standard_input(name: str, possible: bool) -> Result:
     import linecache
 
     try:
@@ -97,7 +103,7 @@ def _standard_input(name: str) -> Result:
         return Result(name, error=str(error))
     lines = source.text.splitlines(keepends=True)
     linecache.cache[name] = (len(source.text), None, lines, name)
-    return analyse(source)
+    return analyse(source, possible=possible)
 
 
 def _progress(done: int, total: int) -> None:

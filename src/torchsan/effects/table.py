@@ -53,7 +53,7 @@ class OpEffects:
             f"in some calls {self.name} needs {_thing(what)} to compute the gradient of {_listed(sources)}"
             for what, sources in self.may_need.items()
         ]
-        if not facts and self.params:
+        if not facts and self.params and self.view != "multi" and not self.readout:
             facts = [
                 "its gradient needs none of the tensors given or returned: they may be written afterwards"
             ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torchsan.check.prefilter import Definition, Suspects
 
-# Definitions that suspects call, and what those call.
-LEVELS = 2
+# Definitions that suspects mention; what those mention in turn is left unknown.
+LEVELS = 1
 
 
 def excerpt(text: str, chosen: Suspects) -> str:

@@ -13,7 +13,7 @@ from functools import cache
 
 from torchsan.effects import lookup, names
 
-_AUGMENTED = ("+= ", "-= ", "*= ", "/= ", "@= ", "|= ", "&= ", "%= ")
+_WRITE_SIGN = re.compile(r"[-+*/@|&%_\]](?:= |\(| = )")
 _TARGET = re.compile(r"[\w.]+$")
 _HARMLESS = (".shape", ".size", ".device", ".dtype", ".dim", ".ndim", ".numel", ".append", ".items", ".keys")
 _NOT_TENSOR_STARTS = ("0\n", "1\n", "0 ", "1 ", "-1", "0.0\n", "{", "[", '"', "'", "dict(", "list(", "defaultdict", "len(", "int(", "str(", "()", "copy.deepcopy(", "config", "np.", "OrderedDict")
@@ -73,6 +73,8 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     found = Suspects()
     if "torch" not in text:
         return found
+    if not possible and not any(sign in text for sign in _GRADIENT_SIGNS):
+        return found
     trains = ".backward(" in text or "inference_mode" in text
     in_place_layers = "inplace=True" in text
     found.whole = trains or (in_place_layers and "__main__" in text)
@@ -115,39 +117,41 @@ def _backward_in(text: str, definition: Definition) -> bool:
 
 
 def _writes(text: str) -> list[tuple[str, int]]:
-    """Targets of in-place writes with their positions."""
+    """Targets of in-place writes, each with the start of its line."""
     found: list[tuple[str, int]] = []
     methods = writing_methods()
-    at = text.find("_(")
-    while at >= 0:
+    for match in _WRITE_SIGN.finditer(text):
+        at = match.start()
         start = text.rfind("\n", 0, at) + 1
-        head = text[start:at]
-        dot = head.rfind(".")
-        if dot >= 0 and head[dot + 1 :] + "_" in methods and not head.endswith("init", 0, dot):
-            target = _root(head[:dot])
-            if target and target != "init":
-                found.append((target, start))
-        at = text.find("_(", at + 2)
-    for symbol in _AUGMENTED:
-        at = text.find(symbol)
-        while at >= 0:
-            start = text.rfind("\n", 0, at) + 1
-            if not _PLAIN_VALUE.match(text, at + 3):
-                target = _root(text[start:at].strip())
-                if target:
-                    found.append((target, start))
-            at = text.find(symbol, at + 2)
-    at = text.find("] = ")
-    while at >= 0:
-        start = text.rfind("\n", 0, at) + 1
-        head = text[start:at]
-        bracket = head.find("[")
-        if bracket > 0 and head[bracket + 1 : bracket + 2] not in "\"'f" and ":" not in head[:bracket]:
-            target = head[:bracket].strip()
-            if target.replace(".", "").isidentifier():
-                found.append((target, start))
-        at = text.find("] = ", at + 2)
+        sign = text[at]
+        if sign == "_":
+            target = _method_target(text[start:at], methods)
+        elif sign == "]":
+            target = _item_target(text[start:at])
+        elif text[at + 1] == "=" and not _PLAIN_VALUE.match(text, at + 3):
+            target = _root(text[start:at].strip())
+        else:
+            continue
+        if target:
+            found.append((target, start))
     return found
+
+
+def _method_target(head: str, methods: frozenset[str]) -> str:
+    """Of `x.mul_(`: x. Functions such as nn.init.normal_ are no methods."""
+    dot = head.rfind(".")
+    if dot < 0 or head[dot + 1 :] + "_" not in methods or head.endswith("init", 0, dot):
+        return ""
+    return _root(head[:dot])
+
+
+def _item_target(head: str) -> str:
+    """Of `x[i] =`: x, unless the key is a string."""
+    bracket = head.find("[")
+    if bracket <= 0 or head[bracket + 1 : bracket + 2] in ('"', "'", "f") or ":" in head[:bracket]:
+        return ""
+    target = head[:bracket].strip()
+    return target if target.replace(".", "").isidentifier() else ""
 
 
 def _root(expression: str) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torchsan.check.torch_model import TorchModel
 
 MAX_DEPTH = 14
-MAX_DEPTH_ALONE = 3
+MAX_DEPTH_ALONE = 4
 ROUNDS = 2
 _PLAIN_BUILTINS = frozenset(
     """print len range int float str bool isinstance issubclass hasattr repr format id hash type abs round ord

@@ -15,7 +15,7 @@ from torchsan.check.values import Class, Function, Grad, Plain, Storage, Tensor,
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 5
-_SKIP_ROOTS = frozenset({"__init__", "__repr__", "__len__", "__str__", "extra_repr"})
+_SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
 _NOT_TENSORS = frozenset({"int", "float", "str", "bool", "dict", "list", "List", "Dict", "Callable", "Path"})
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torchsan.check.prefilter import Definition, Suspects
 
-# Definitions that suspects mention; what those mention in turn is left unknown.
-LEVELS = 1
+# Definitions that suspects mention, and what those mention in turn.
+LEVELS = 2
 
 
 def excerpt(text: str, chosen: Suspects) -> str:

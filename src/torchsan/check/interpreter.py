@@ -32,7 +32,7 @@ from torchsan.check.values import (
 
 ROUNDS = 2
 BUDGET = 40_000
-BUDGET_ALONE = 600
+BUDGET_ALONE = 1_200
 TRUE, FALSE = Plain(True, True), Plain(False, True)
 
 _FOLD: dict[type[ast.AST], Callable[[Any, Any], Any]] = {

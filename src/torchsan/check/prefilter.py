@@ -14,6 +14,8 @@ from functools import cache
 from torchsan.effects import lookup, names
 
 _WRITE_SIGN = re.compile(r"[-+*/@|&%_\]](?:= |\(| = )")
+_CALL = re.compile(r"([A-Za-z_][\w.]*(?:\[\w+\])?)\(")
+_DOTTED = re.compile(r"[\w.]+")
 _TARGET = re.compile(r"[\w.]+$")
 _HARMLESS = (".shape", ".size", ".device", ".dtype", ".dim", ".ndim", ".numel", ".append", ".items", ".keys")
 _NOT_TENSOR_STARTS = ("0\n", "1\n", "0 ", "1 ", "-1", "0.0\n", "{", "[", '"', "'", "dict(", "list(", "defaultdict", "len(", "int(", "str(", "()", "copy.deepcopy(", "config", "np.", "OrderedDict")
@@ -65,7 +67,7 @@ def _keeps_result() -> re.Pattern[str]:
     }
     kept |= {"expand", "expand_as", "apply", "requires_grad_", "Parameter"}
     words = sorted((w for w in kept if w.isidentifier() and len(w) > 2), key=len, reverse=True)
-    return re.compile(r"\b(?:" + "|".join(words) + r")\(|\bself\.\w[\w.\[\]]*\(|requires_grad=True|\*\*")
+    return re.compile(r"\b(?:" + "|".join(words) + r")\(|requires_grad=True|\*\*")
 
 
 def suspects(text: str, *, possible: bool = False) -> Suspects:
@@ -101,7 +103,7 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
         if possible or _has_gradients(text, definition):
             selected.setdefault(definition)
     found.functions = {d.line for d in selected}
-    found.whole = found.whole or ("__main__" in text and bool(selected or helpers))
+    found.whole = found.whole or ("__main__" in text and bool(writes))
     return found
 
 
@@ -223,9 +225,11 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
     if _QUIET_FUNCTIONS.match(definition.name) or _without_grad(text, definition):
         return False, False
     if target.startswith("self."):
-        return _belongs(text, target[5:]), False
+        initial = definition.name == "__init__" and ".data" in _rest(text, at)
+        return not initial and _belongs(text, target[5:]), False
     if "." in target:
-        return "no_grad" not in text[definition.start : at], False
+        # Of what belongs to an argument nothing is known.
+        return False, False
     binding, used = _history(text, target, definition.start, at)
     if f"{target}=torch." in text[definition.start : at]:
         return True, False
@@ -234,11 +238,45 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
         value = text[binding:end]
         if value.startswith(_NOT_TENSOR_STARTS):
             return False, False
-        if _keeps_result().search(value) or value.startswith(_SEVERAL):
+        if value.startswith(_SEVERAL) or _keeps_result().search(value) or _own_call_keeps(text, value):
             return True, False
-    looped = _in_loop(text, definition, binding, at)
-    used = used or (looped and _history(text, target, at, definition.end)[1])
+    if not used:
+        loop = _loop_around(text, definition, max(binding, definition.start), at)
+        used = loop is not None and _history(text, target, *loop)[1]
     return used, binding < 0
+
+
+@cache
+def _layers_that_keep() -> frozenset[str]:
+    kept = {n[3:] for n in names() if n.startswith("nn.") and (r := lookup(n)) and "out0" in r.needs}
+    return frozenset(kept | {"Sequential", "ModuleList", "ModuleDict"})
+
+
+def _own_call_keeps(text: str, value: str) -> bool:
+    """Whether the value comes from a part of the object, or a function of the file, that may keep its result."""
+    for match in _CALL.finditer(value):
+        called = match.group(1)
+        if not called.startswith("self."):
+            if f"\ndef {called}(" in text or f"\nclass {called}(" in text:
+                return True
+            continue
+        attribute = called[5:].partition(".")[0].partition("[")[0]
+        at = text.find(f"self.{attribute} = ")
+        if at < 0:
+            if f"def {attribute}(" in text:
+                return True
+            continue
+        made = _DOTTED.match(text, at + len(attribute) + 8)
+        if made is not None and _maker_keeps(text, made.group()):
+            return True
+    return False
+
+
+def _maker_keeps(text: str, maker: str) -> bool:
+    space, _, last = maker.rpartition(".")
+    if space in ("nn", "torch.nn"):
+        return last in _layers_that_keep()
+    return f"class {maker}(" in text or f"def {maker}(" in text
 
 
 def _belongs(text: str, attribute: str) -> bool:
@@ -271,7 +309,12 @@ def _history(text: str, name: str, start: int, end: int) -> tuple[int, bool]:
                 binding, used = at, False
             elif head.startswith(("for ", "async for ")) and " in " not in head and "(" not in head[4:]:
                 binding, used = at, False
-            elif follows.startswith((" += ", "=")) or (not head and follows[:1] in "[.+-*/"):
+            elif follows.startswith("=") or (follows[:1] == " " and follows[2:] == "=" and follows[1] in "+-*/"):
+                pass
+            elif not head and follows[:1] in ("[", "."):
+                # The target of a write; what is read on the right of it comes next.
+                pass
+            elif head.startswith("#"):
                 pass
             elif not (follows[:1] == "." and text.startswith(_HARMLESS, after)) and before != "#":
                 used = used or not (head.startswith("def ") or follows.startswith((": ", "=")))
@@ -283,10 +326,38 @@ def _rest(text: str, at: int) -> str:
     return text[at : text.find("\n", at)]
 
 
-def _in_loop(text: str, definition: Definition, binding: int, at: int) -> bool:
-    """Whether a loop starts between the binding (or the function's start) and the write."""
-    since = text[max(binding, definition.start) : at]
-    return "    for " in since or "    while " in since
+def _loop_around(text: str, definition: Definition, since: int, at: int) -> tuple[int, int] | None:
+    """The text of the outermost loop around a write that starts after `since`."""
+    indent = _indent_at(text, at)
+    found = None
+    end = at
+    while end > since:
+        start = text.rfind("\n", 0, end - 1) + 1
+        if start <= since:
+            break
+        width = _indent_at(text, start)
+        if width < indent and text[start + width : start + width + 1].strip():
+            indent = width
+            if text.startswith(("for ", "while ", "async for "), start + width):
+                found = (start, width)
+        end = start
+    if found is None:
+        return None
+    stop = at
+    while True:
+        stop = text.find("\n", stop) + 1
+        if stop <= 0 or stop >= definition.end:
+            return found[0], definition.end
+        width = _indent_at(text, stop)
+        if width <= found[1] and text[stop + width : stop + width + 1].strip():
+            return found[0], stop
+
+
+def _indent_at(text: str, start: int) -> int:
+    at = start
+    while text[at : at + 1] == " ":
+        at += 1
+    return at - start
 
 
 def _without_grad(text: str, definition: Definition) -> bool:

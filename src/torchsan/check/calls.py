@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from torchsan.check.torch_names import GRAD_MODES, RUN_QUESTIONS, TENSOR_ONLY
+from torchsan.check.torch_names import GRAD_MODES, RUN_QUESTIONS, TENSOR_ONLY, WITH_PARAMETERS
 from torchsan.check.values import (
     Class,
     Function,
@@ -195,7 +195,7 @@ class Calls:
             if isinstance(found, Class) and seen < 8:
                 if self.is_module(found, seen + 1):
                     return True
-            elif base.rpartition(".")[2].endswith(("Module", "Model", "PreTrainedModel")):
+            elif base.startswith("torch.nn.") or base.endswith(("Module", "Model")):
                 return True
         return False
 
@@ -218,6 +218,21 @@ class Calls:
             self.call_function(start, args, kwargs, node)
         return made
 
+    def run_start(self, instance: Instance, cls: Class) -> bool:
+        """Run `__init__` after all; False when it is running or has run."""
+        start, scope = cls.info.methods.get("__init__"), instance.start
+        if start is None or scope is None or self.depth > MAX_DEPTH_ALONE + 2:
+            return False
+        instance.start = None
+        given = {k: v for k, v in scope.names.items() if v is not instance}
+        self.depth += 1
+        try:
+            self.call_function(Function(start, cls.scope, instance), [], given, start.node)
+        finally:
+            self.depth -= 1
+            instance.start = scope
+        return True
+
     def new_instance(self, cls: Class) -> Instance:
         made = Instance(cls, module=self.is_module(cls))
         self.instances.append(made)
@@ -235,6 +250,8 @@ class Calls:
         cls: Any = instance.cls
         for _ in range(6):
             value = cls.info.assigned.get(name)
+            if value is not None and name in cls.info.built_up and self.run_start(instance, cls):
+                return instance.attributes.get(name)
             if value is not None:
                 made = self.value(value, instance.start)
                 if isinstance(made, Plain) and name in instance.attributes:
@@ -252,10 +269,35 @@ class Calls:
         if method is None:
             method = self.find_method(instance.cls, "__call__") or self.find_method(instance.cls, "forward")
         if method is None:
+            layer = self.layer_of(instance, node)
+            if layer is not None:
+                return self.torch.call_layer(layer, args, kwargs, node)
             given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
             return self.machine.unknown(given, node)
         method.bound = instance
         return self.call_function(method, args, kwargs, node)
+
+    def layer_of(self, instance: Instance, node: ast.AST) -> Layer | None:
+        """The layer of torch.nn that a class of the file is built on."""
+        known = instance.attributes.get(" layer")
+        if known is None:
+            name = self.torch_base(instance.cls)
+            if not name:
+                return None
+            known = instance.attributes[" layer"] = self.torch.construct(name, [], {}, node)
+        return known if isinstance(known, Layer) else None
+
+    def torch_base(self, cls: Class, depth: int = 0) -> str:
+        for base in cls.info.bases:
+            space, _, last = base.rpartition(".")
+            if space == "torch.nn" and (last in WITH_PARAMETERS or last == "Sequential"):
+                return last if last != "Sequential" else ""
+            found = self.find_in(cls.scope, base)
+            if isinstance(found, Class) and depth < 5:
+                name = self.torch_base(found, depth + 1)
+                if name:
+                    return name
+        return ""
 
     def instance_attribute(self, instance: Instance, name: str, node: ast.AST) -> Any:
         if name in instance.attributes:
@@ -280,6 +322,9 @@ class Calls:
                 isinstance(t, ast.Name) and t.id == name for t in item.targets
             ):
                 return self.value(item.value, instance.cls.scope)
+        layer = self.layer_of(instance, node) if name in ("weight", "bias") else None
+        if layer is not None and name in layer.parameters:
+            return layer.parameters[name]
         return Method(instance, name, node)
 
     # --- methods of modelled values -----------------------------------------------------------------
@@ -318,6 +363,9 @@ class Calls:
             if method is not None:
                 method.bound = instance
                 return self.call_function(method, args, kwargs, node)
+            layer = self.layer_of(instance, node) if name == "forward" else None
+            if layer is not None:
+                return self.torch.call_layer(layer, args, kwargs, node)
             if name not in ("__init__", "forward") and instance.module:
                 return self.torch.call_module(instance, name, args, kwargs, node)
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]

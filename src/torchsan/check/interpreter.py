@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,7 @@ from torchsan.check.values import (
 ROUNDS = 2
 BUDGET = 40_000
 BUDGET_ALONE = 1_200
+BUILTINS = frozenset(dir(builtins))
 TRUE, FALSE = Plain(True, True), Plain(False, True)
 
 _FOLD: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -362,6 +364,8 @@ class Interpreter(Calls):
             if found is not None:
                 return found
         imported = self.program.imports.get(node.id)
+        if imported is None and node.id not in BUILTINS:
+            return self.machine.unknown()
         return Library(imported or node.id)
 
     def find_global(self, name: str) -> Any:

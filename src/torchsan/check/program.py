@@ -39,6 +39,27 @@ class ClassInfo:
     methods: dict[str, FunctionInfo] = field(default_factory=dict)
 
     @cached_property
+    def built_up(self) -> frozenset[str]:
+        """Attributes whose value takes more than one expression: lists that are appended to, local names."""
+        start = self.methods.get("__init__")
+        if start is None:
+            return frozenset()
+        nodes = list(ast.walk(start.node))
+        local = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        found = {
+            n.func.value.attr
+            for n in nodes
+            if isinstance(n, ast.Call)
+            and isinstance(n.func, ast.Attribute)
+            and n.func.attr in ("append", "extend", "add_module", "insert")
+            and isinstance(n.func.value, ast.Attribute)
+        }
+        for name, value in self.assigned.items():
+            if any(isinstance(n, ast.Name) and n.id in local for n in ast.walk(value)):
+                found.add(name)
+        return frozenset(found)
+
+    @cached_property
     def assigned(self) -> dict[str, ast.expr]:
         """What `__init__` gives to each attribute; the last thing that is not None."""
         found: dict[str, ast.expr] = {}

@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from torchsan.check.analyse import Result, analyse
@@ -63,6 +62,9 @@ def _work(paths: list[str], jobs: int, possible: bool) -> Iterator[Entry]:
         for batch in batches:
             yield from check_batch(batch, possible)
         return
+    # Imported late: for a single file it would be a fifth of the time.
+    from concurrent.futures import ProcessPoolExecutor
+
     with ProcessPoolExecutor(jobs) as pool:
         for entries in pool.map(check_batch, batches, [possible] * len(batches)):
             yield from entries

@@ -24,7 +24,11 @@ class Result:
     error: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        return {"findings": [f.as_json() for f in self.findings], "remarks": self.remarks, "error": self.error}
+        return {
+            "findings": [f.as_json() for f in self.findings],
+            "remarks": self.remarks,
+            "error": self.error,
+        }
 
     @classmethod
     def from_json(cls, path: str, data: dict[str, Any]) -> Result:

@@ -107,7 +107,9 @@ class Calls:
 
     # --- functions of the program -------------------------------------------------------------------
 
-    def call_function(self, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
+    def call_function(
+        self, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST
+    ) -> Any:
         from torchsan.check.interpreter import Scope
 
         info = function.info
@@ -153,7 +155,9 @@ class Calls:
         )
         for name in known - scope.names.keys():
             default = defaults.get(name)
-            scope.names[name] = self.machine.unknown() if default is None else self.default(name, default, info, scope)
+            scope.names[name] = (
+                self.machine.unknown() if default is None else self.default(name, default, info, scope)
+            )
 
     def default(self, name: str, node: ast.expr, info: FunctionInfo, scope: Any) -> Any:
         """A default is made once and shared by all calls."""
@@ -264,7 +268,9 @@ class Calls:
                 return None
         return None
 
-    def call_instance(self, instance: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+    def call_instance(
+        self, instance: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.Call
+    ) -> Any:
         method = self.find_method(instance.cls, "forward" if instance.module else "__call__")
         if method is None:
             method = self.find_method(instance.cls, "__call__") or self.find_method(instance.cls, "forward")

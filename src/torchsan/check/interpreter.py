@@ -280,9 +280,7 @@ class Interpreter(Calls):
         if isinstance(value, Sequence):
             items = value.take(len(targets))
         elif isinstance(value, Tensor) and value.sure:
-            items = [
-                self.machine.view_of(value, node, "unbind", "several") for _ in targets
-            ]
+            items = [self.machine.view_of(value, node, "unbind", "several") for _ in targets]
         elif isinstance(value, Layer):
             items = value.children
         starred = any(isinstance(t, ast.Starred) for t in targets)
@@ -321,15 +319,15 @@ class Interpreter(Calls):
     def forward_of(self, scope: Scope) -> str:
         """The class whose `forward` this is; empty elsewhere."""
         info = scope.function.info if scope.function is not None else None
-        return info.owner.name if info is not None and info.owner is not None and info.name == "forward" else ""
+        return (
+            info.owner.name if info is not None and info.owner is not None and info.name == "forward" else ""
+        )
 
     def set_item(self, target: ast.Subscript, value: Any, scope: Scope, node: ast.AST) -> None:
         owner = self.value(target.value, scope)
         self.value(target.slice, scope)
         if isinstance(owner, Tensor) and owner.sure:
-            self.machine.write(
-                owner, node, "[…] =", target.value, values=tensors_in(value), by_index=True
-            )
+            self.machine.write(owner, node, "[…] =", target.value, values=tensors_in(value), by_index=True)
         elif isinstance(owner, Mapping):
             key = self.value(target.slice, scope)
             if isinstance(key, Plain) and key.known and isinstance(key.value, str | int):
@@ -672,7 +670,11 @@ class Interpreter(Calls):
 
 def _handlers(prefix: str) -> dict[type[ast.AST], Callable[..., Any]]:
     found = {n.removeprefix(prefix): f for n, f in {**vars(Calls), **vars(Interpreter)}.items()}
-    return {kind: found[kind.__name__] for kind in vars(ast).values() if isinstance(kind, type) and kind.__name__ in found}
+    return {
+        kind: found[kind.__name__]
+        for kind in vars(ast).values()
+        if isinstance(kind, type) and kind.__name__ in found
+    }
 
 
 STATEMENTS = _handlers("run_")

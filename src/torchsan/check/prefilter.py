@@ -18,11 +18,45 @@ _CALL = re.compile(r"([A-Za-z_][\w.]*(?:\[\w+\])?)\(")
 _DOTTED = re.compile(r"[\w.]+")
 _TARGET = re.compile(r"[\w.]+$")
 _HARMLESS = (".shape", ".size", ".device", ".dtype", ".dim", ".ndim", ".numel", ".append", ".items", ".keys")
-_NOT_TENSOR_STARTS = ("0\n", "1\n", "0 ", "1 ", "-1", "0.0\n", "{", "[", '"', "'", "dict(", "list(", "defaultdict", "len(", "int(", "str(", "()", "copy.deepcopy(", "config", "np.", "OrderedDict")
+_NOT_TENSOR_STARTS = (
+    "0\n",
+    "1\n",
+    "0 ",
+    "1 ",
+    "-1",
+    "0.0\n",
+    "{",
+    "[",
+    '"',
+    "'",
+    "dict(",
+    "list(",
+    "defaultdict",
+    "len(",
+    "int(",
+    "str(",
+    "()",
+    "copy.deepcopy(",
+    "config",
+    "np.",
+    "OrderedDict",
+)
 _SEVERAL = (",",)
-_GRADIENT_SIGNS = ("nn.", "Parameter(", "requires_grad", "inference_mode", ".expand(", "=torch.", ".backward(")
-_PLAIN_VALUE = re.compile(r"(?:[-+]?\d+(?!\.)[ \t]*(?:#|$)|[fbr]?[\"']|len\(|\[|str\(|int\(|\($|\([^\n]*,\)$)", re.M)
-_QUIET_FUNCTIONS = re.compile(r"(?:_?init_weights|reset_parameters|_?init_\w*|trunc_normal|_no_grad\w*|load_\w*|convert_\w*|fuse\w*)$")
+_GRADIENT_SIGNS = (
+    "nn.",
+    "Parameter(",
+    "requires_grad",
+    "inference_mode",
+    ".expand(",
+    "=torch.",
+    ".backward(",
+)
+_PLAIN_VALUE = re.compile(
+    r"(?:[-+]?\d+(?!\.)[ \t]*(?:#|$)|[fbr]?[\"']|len\(|\[|str\(|int\(|\($|\([^\n]*,\)$)", re.M
+)
+_QUIET_FUNCTIONS = re.compile(
+    r"(?:_?init_weights|reset_parameters|_?init_\w*|trunc_normal|_no_grad\w*|load_\w*|convert_\w*|fuse\w*)$"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +87,9 @@ class Suspects:
 @cache
 def writing_methods() -> frozenset[str]:
     """Names of in-place tensor methods."""
-    found = {n for n in names() if n.endswith("_") and not n.startswith("_") and (r := lookup(n)) and r.inplace}
+    found = {
+        n for n in names() if n.endswith("_") and not n.startswith("_") and (r := lookup(n)) and r.inplace
+    }
     return frozenset(found - {"requires_grad_", "detach_", "share_memory_", "resize_", "retain_grad_"})
 
 
@@ -309,7 +345,9 @@ def _history(text: str, name: str, start: int, end: int) -> tuple[int, bool]:
                 binding, used = at, False
             elif head.startswith(("for ", "async for ")) and " in " not in head and "(" not in head[4:]:
                 binding, used = at, False
-            elif follows.startswith("=") or (follows[:1] == " " and follows[2:] == "=" and follows[1] in "+-*/"):
+            elif follows.startswith("=") or (
+                follows[:1] == " " and follows[2:] == "=" and follows[1] in "+-*/"
+            ):
                 pass
             elif not head and follows[:1] in ("[", "."):
                 # The target of a write; what is read on the right of it comes next.

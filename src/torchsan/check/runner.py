@@ -86,7 +86,12 @@ def _check(path: str, possible: bool) -> Entry:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        return path, (-1, -1), "", Result(shown_path(path), error=f"cannot be read: {error.strerror or error}")
+        return (
+            path,
+            (-1, -1),
+            "",
+            Result(shown_path(path), error=f"cannot be read: {error.strerror or error}"),
+        )
     digest = digest_of(path, data)
     try:
         return path, stamp, digest, analyse(source_of(path, data), possible=possible)

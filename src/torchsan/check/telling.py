@@ -59,7 +59,13 @@ class Teller:
         return Fact(event, self.program.place(write.place), "certain" if save.certain else "possible")
 
     def refused(
-        self, reason: Any, tensor: Tensor, place: ast.AST, op: str, target: ast.AST | None, maker: ast.AST | None
+        self,
+        reason: Any,
+        tensor: Tensor,
+        place: ast.AST,
+        op: str,
+        target: ast.AST | None,
+        maker: ast.AST | None,
     ) -> Fact:
         made = tensor.origin if tensor.view else tensor.place
         custom = reason == "custom-function"

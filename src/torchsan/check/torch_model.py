@@ -69,7 +69,9 @@ class TorchModel:
         machine = self.machine
         place = node
         if name in ("torch.autograd.grad", "torch.autograd.backward"):
-            keep = any(truth(kwargs.get(k)) is not False and k in kwargs for k in ("retain_graph", "create_graph"))
+            keep = any(
+                truth(kwargs.get(k)) is not False and k in kwargs for k in ("retain_graph", "create_graph")
+            )
             machine.backward(tensors_in(args[0]) if args else (), node, keep=keep)
             return machine.unknown() if last == "grad" else Plain()
         if name == "torch.from_numpy":
@@ -114,7 +116,9 @@ class TorchModel:
         if last in NOT_WRITING:
             return args[0]
         if row.writes and "input" in row.writes and last.endswith("_"):
-            return self.inplace(row if row.params else _twin(row.name) or row, last, args, kwargs, node, texts)
+            return self.inplace(
+                row if row.params else _twin(row.name) or row, last, args, kwargs, node, texts
+            )
         if row.readout:
             return Plain()
         for value in args[:1]:
@@ -132,14 +136,22 @@ class TorchModel:
     def perhaps_shared(self, source: Tensor, last: str, node: ast.AST) -> Tensor:
         """`x.float()`: x itself or a copy, so of its memory nothing is claimed."""
         grad = Grad.NO if self.machine.mode in ("no_grad", "inference") else source.wants_grad
-        made = self.machine.fresh(node, last, grad=min(grad, Grad.MAYBE) if self.machine.mode == "unsure" else grad)
+        made = self.machine.fresh(
+            node, last, grad=min(grad, Grad.MAYBE) if self.machine.mode == "unsure" else grad
+        )
         made.storage.kind = "unknown"
         if grad and source.nodes():
             made.node = Node(last, node, source.nodes())
         return made
 
     def bind(
-        self, row: OpEffects, last: str, args: Args, kwargs: Kwargs, node: ast.AST, texts: list[ast.AST] | None
+        self,
+        row: OpEffects,
+        last: str,
+        args: Args,
+        kwargs: Kwargs,
+        node: ast.AST,
+        texts: list[ast.AST] | None,
     ) -> tuple[dict[str, list[Tensor]], dict[str, ast.AST]]:
         """Tensors by the parameter they are given for, and how the program calls them."""
         params = list(row.params) or ["input"]
@@ -250,7 +262,11 @@ class TorchModel:
         """A method of a value that is only probably a tensor: the same, but the result is no surer."""
         result = self.op(f"Tensor.{name}", [tensor, *args], kwargs, node, texts)
         tensor.sure = False
-        if isinstance(result, Tensor) and result is not tensor and name in ("copy", "index", "split", "max", "min", "sum", "mean"):
+        if (
+            isinstance(result, Tensor)
+            and result is not tensor
+            and name in ("copy", "index", "split", "max", "min", "sum", "mean")
+        ):
             result.sure = False
         return result
 
@@ -361,7 +377,9 @@ class TorchModel:
         texts: list[ast.AST] = list(node.args)
         if layer.inplace:
             label = texts[0] if texts else node
-            machine.write(given[0], node, layer.name, label, origin=layer.place, row=self._result_only(row, layer))
+            machine.write(
+                given[0], node, layer.name, label, origin=layer.place, row=self._result_only(row, layer)
+            )
             return given[0]
         if row is None:
             graph = Node(layer.name, place, [n for t in given for n in t.nodes()])
@@ -403,7 +421,9 @@ class TorchModel:
             optimizer.given = Sequence([optimizer.given, args[0]])
         return Plain() if name != "param_groups" else self.machine.unknown()
 
-    def call_module(self, module: Instance | Layer, name: str, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
+    def call_module(
+        self, module: Instance | Layer, name: str, args: Args, kwargs: Kwargs, node: ast.Call
+    ) -> Any:
         """What nn.Module gives to every module."""
         machine, place = self.machine, node
         if name in ("parameters", "buffers"):
@@ -498,7 +518,9 @@ class _Copier:
             return self.known[id(value)]
         made: Any = value
         if isinstance(value, Tensor):
-            made = Tensor(Storage(value.storage.kind), value.grad, leaf=value.leaf, sure=value.sure, place=value.place)
+            made = Tensor(
+                Storage(value.storage.kind), value.grad, leaf=value.leaf, sure=value.sure, place=value.place
+            )
         elif isinstance(value, Instance):
             made = Instance(value.cls, {}, value.module)
             self.known[id(value)] = made

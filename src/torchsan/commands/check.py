@@ -23,14 +23,20 @@ LARGE = 300
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders (.py, .ipynb); - is standard input")
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="files or folders (.py, .ipynb); - is standard input"
+    )
     add_output_options(parser)
     group = parser.add_argument_group("checking")
-    group.add_argument("--select", action="append", metavar="CODES", help="only these rules (TS101, TS2, a name)")
+    group.add_argument(
+        "--select", action="append", metavar="CODES", help="only these rules (TS101, TS2, a name)"
+    )
     group.add_argument("--ignore", action="append", metavar="CODES", help="all but these rules")
     group.add_argument("--exclude", action="append", metavar="PATTERN", help="files or folders to leave out")
     group.add_argument("--changed-only", metavar="REV", help="only files that differ from a git revision")
-    group.add_argument("--baseline", metavar="FILE", help="known findings to keep quiet; made when it is not there")
+    group.add_argument(
+        "--baseline", metavar="FILE", help="known findings to keep quiet; made when it is not there"
+    )
     group.add_argument("--update-baseline", action="store_true", help="drop from the baseline what is mended")
     group.add_argument("--statistics", action="store_true", help="count findings by rule")
     group.add_argument("--stdin-name", default="<stdin>", metavar="NAME", help="the name of standard input")

@@ -10,9 +10,7 @@ from torchsan.rules import Rule, all_rules, find_rule
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "what", nargs="?", metavar="CODE", help="a code (TS101) or a name; none lists all rules"
-    )
+    parser.add_argument("what", nargs="?", metavar="CODE", help="a code (TS101) or a name; none lists all rules")
 
 
 def _page(rule: Rule) -> str:

@@ -124,7 +124,13 @@ class _Kept(SavedValues):
             frame = _getframe(1)
             node = compat.current_node()
             with self.recorder.shielded():
-                self.tell(handle, nodes.op_name(node) if node is not None else "", handle.writer, frame, site_of(frame))
+                self.tell(
+                    handle,
+                    nodes.op_name(node) if node is not None else "",
+                    handle.writer,
+                    frame,
+                    site_of(frame),
+                )
             handle.writer = None
         return handle.tensor
 

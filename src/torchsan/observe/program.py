@@ -90,7 +90,7 @@ def run(program: Program) -> int | str | None:
     try:
         exec(program.code, main.__dict__)
     except SystemExit as stop:
-        return stop.code  # type: ignore[return-value]
+        return stop.code
     finally:
         sys.stdout.flush()
         if sys.exc_info()[0] is None:

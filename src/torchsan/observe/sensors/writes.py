@@ -30,7 +30,16 @@ _getframe = sys._getframe
 # Methods that end in an underscore and yet write no element of the tensor.
 NOT_WRITES = {"requires_grad_", "detach_", "share_memory_", "retain_grad_", "rename_", "refine_names_"}
 OPERATORS = (
-    *("__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__"),
+    *(
+        "__iadd__",
+        "__isub__",
+        "__imul__",
+        "__idiv__",
+        "__itruediv__",
+        "__ifloordiv__",
+        "__imod__",
+        "__ipow__",
+    ),
     *("__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__setitem__"),
 )
 _OPTIM = os.path.join(os.path.dirname(torch.__file__), "optim") + os.sep

@@ -36,7 +36,9 @@ def cnn():
 
 def transformer():
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-    net = nn.Sequential(nn.Embedding(50, 32), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(32, 50))
+    net = nn.Sequential(
+        nn.Embedding(50, 32), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(32, 50)
+    )
     opt = torch.optim.AdamW(net.parameters(), lr=1e-3)
     for step in range(STEPS):
         ids = torch.randint(50, (4, 12))

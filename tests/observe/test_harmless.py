@@ -20,7 +20,10 @@ NAMES = ["cnn", "transformer", "rnn", "gan", "actor_critic", "checkpointed"]
 
 def _run(name: str, *more: str) -> dict:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", HERE / "harmless_programs.py", name, *more], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", HERE / "harmless_programs.py", name, *more],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout)
 

@@ -46,7 +46,7 @@ _OPTIM = os.path.join(os.path.dirname(torch.__file__), "optim") + os.sep
 _DONE_BY_STEP: dict[int, bool] = {}
 
 
-def _inside_step(code: CodeType) -> bool:
+def inside_step(code: CodeType) -> bool:
     """Code of torch's own optimizers: one `step()` is one event, told by the optimizer sensor."""
     known = _DONE_BY_STEP.get(id(code))
     if known is None:
@@ -160,7 +160,7 @@ class WriteSensor:
         frame: FrameType,
     ) -> Any:
         """Do the write and log it. Whatever the write raises goes on to the program."""
-        if _inside_step(frame.f_code) and not guards.on:
+        if inside_step(frame.f_code) and not guards.on:
             return original(*args, **kwargs)
         noted = self._before(name, written, args, frame)
         try:

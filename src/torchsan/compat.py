@@ -1,13 +1,15 @@
 """Every private torch API that we lean on, and what happens where it is missing.
 
-| API | used for | where it is missing |
-|---|---|---|
-| `torch.fx.traceback.format_stack` called by anomaly mode | the line of each autograd node | saves are told without their line |
-| `torch.autograd._engine_run_backward` | a look at the graph before and after each backward | no findings at backward |
-| `torch._C._autograd._get_sequence_nr` | which came first, the save or the write | versions alone decide |
-| `Node.metadata`, `Node._raw_saved_*` | line and tensor of a stale save | the save is told without its variable |
-| `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref` | comparing memory that NumPy can write | required |
-| `torch._dynamo.eval_frame._maybe_set_eval_frame` | stepping aside in compiled regions | we stay on; torch may then break its graphs |
+API, what it is used for, and what happens where it is missing:
+
+- `torch.fx.traceback.format_stack`, called by anomaly mode for every node: the line of each save;
+  without it saves are told without their line.
+- `torch.autograd._engine_run_backward`: a look at the graph around each backward; required.
+- `torch._C._autograd._get_sequence_nr`: which came first, save or write; without it versions alone decide.
+- `Node.metadata`, `Node._raw_saved_*`: line and tensor of a stale save; without them the variable is not named.
+- `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref`: memory that NumPy can write; required.
+- `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
+- `torch._dynamo.eval_frame._maybe_set_eval_frame`: stepping aside in compiled regions; without it we stay on.
 """
 
 from __future__ import annotations

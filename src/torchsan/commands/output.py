@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import sys
+from typing import TextIO
 
 from torchsan.errors import UsageError
 from torchsan.model import Report
@@ -44,7 +45,7 @@ def _wants_color(args: argparse.Namespace, stream: object) -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or bool(getattr(stream, "isatty", lambda: False)())
 
 
-def emit(report: Report, args: argparse.Namespace, *, stream: object = None) -> None:
+def emit(report: Report, args: argparse.Namespace, *, stream: TextIO | None = None) -> None:
     """Write the report where the user asked for it; by default to standard output."""
     target = stream or sys.stdout
     options = Options(
@@ -57,4 +58,5 @@ def emit(report: Report, args: argparse.Namespace, *, stream: object = None) -> 
         with open(args.output, "w", encoding="utf-8") as file:
             file.write(text)
     elif text:
-        print(text, end="", file=target, flush=True)  # type: ignore[call-overload]
+        target.write(text)
+        target.flush()

@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_output, emit
 from torchsan.errors import UsageError
@@ -123,7 +123,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def _ours(path: str) -> bool:
-    return path.startswith(_OURS) or path.startswith("<frozen runpy>")
+    return path.startswith((_OURS, "<frozen runpy>"))
 
 
 def _ours_or_torch(path: str) -> bool:
@@ -131,7 +131,7 @@ def _ours_or_torch(path: str) -> bool:
     return _ours(path) or f"{os.sep}site-packages{os.sep}torch{os.sep}" in path
 
 
-def _die_of_interrupt() -> Any:
+def _die_of_interrupt() -> int:
     """End as an interrupted python does, so that the shell sees the signal."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)

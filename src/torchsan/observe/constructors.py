@@ -23,7 +23,7 @@ def _inplace_classes() -> list[type]:
     for value in vars(torch.nn).values():
         if isinstance(value, type) and issubclass(value, torch.nn.Module) and "__init__" in vars(value):
             try:
-                if "inplace" in inspect.signature(value.__init__).parameters:
+                if "inplace" in inspect.signature(value).parameters:
                     found.append(value)
             except (TypeError, ValueError):
                 continue

@@ -152,7 +152,12 @@ class CutFinder:
 
 
 def _same_spot(one: Place, other: Place) -> bool:
-    return (one.path, one.line, one.column, one.end_column) == (other.path, other.line, other.column, other.end_column)
+    return (one.path, one.line, one.column, one.end_column) == (
+        other.path,
+        other.line,
+        other.column,
+        other.end_column,
+    )
 
 
 def _cutting_expression(receiver: ast.expr, file: syntax.File, at: ast.AST, depth: int = 4) -> ast.expr | None:

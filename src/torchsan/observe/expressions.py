@@ -162,25 +162,25 @@ def binding(file: File, function: Function, name: str, before: int) -> tuple[ast
         line = getattr(node, "lineno", 0)
         if line > before or (found is not None and line < found[0].lineno):
             continue
-        if isinstance(node, ast.Assign) and any(_binds_target(t, name) for t in node.targets):
+        if isinstance(node, ast.Assign) and any(binds_target(target, name) for target in node.targets):
             found = (node, node.value)
-        elif isinstance(node, ast.AnnAssign) and node.value is not None and _binds_target(node.target, name):
+        if isinstance(node, ast.AnnAssign) and node.value is not None and binds_target(node.target, name):
             found = (node, node.value)
-        elif isinstance(node, (ast.For, ast.AsyncFor)) and _binds_target(node.target, name):
+        elif isinstance(node, (ast.For, ast.AsyncFor)) and binds_target(node.target, name):
             found = (node, _same_position(node.target, name, node.iter))
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             for item in node.items:
-                if item.optional_vars is not None and _binds_target(item.optional_vars, name):
+                if item.optional_vars is not None and binds_target(item.optional_vars, name):
                     found = (node, item.context_expr)
     return found
 
 
-def _binds_target(target: ast.AST, name: str) -> bool:
+def binds_target(target: ast.AST, name: str) -> bool:
     if isinstance(target, ast.Name):
         return target.id == name
     if isinstance(target, (ast.Tuple, ast.List)):
-        return any(_binds_target(element, name) for element in target.elts)
-    return isinstance(target, ast.Starred) and _binds_target(target.value, name)
+        return any(binds_target(element, name) for element in target.elts)
+    return isinstance(target, ast.Starred) and binds_target(target.value, name)
 
 
 def origin(file: File, at: ast.AST, name: str, steps: int = 3) -> tuple[ast.stmt, ast.expr] | None:

@@ -21,6 +21,7 @@ from torchsan.observe.guards import guards
 from torchsan.observe.names import in_modules
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
+from torchsan.observe.sensors.writes import inside_step
 from torchsan.observe.sites import Site, site_of, user_frames
 from torchsan.observe.tensors import memory_of
 
@@ -32,9 +33,10 @@ _SWEEP = 4096
 class Handle:
     """One saved value: where it was saved, and where its memory was then written."""
 
-    __slots__ = ("__weakref__", "site", "tensor", "version", "writer")
+    __slots__ = ("__weakref__", "memory", "site", "tensor", "version", "writer")
 
-    def __init__(self, tensor: torch.Tensor, site: Site) -> None:
+    def __init__(self, tensor: torch.Tensor, site: Site, memory: int | None) -> None:
+        self.memory = memory
         self.tensor = tensor
         self.site = site
         self.version = -1 if tensor.is_inference() else tensor._version
@@ -61,8 +63,8 @@ class SavedValues:
 
     def pack(self, tensor: torch.Tensor) -> Handle:
         # A detached alias: to keep the tensor itself would keep its graph in a circle.
-        handle = Handle(_detach(tensor), site_of(_getframe(1)))
         memory = memory_of(tensor)
+        handle = Handle(_detach(tensor), site_of(_getframe(1)), memory)
         if memory is not None:
             known = self._handles.get(memory)
             if known is None:
@@ -87,7 +89,8 @@ class SavedValues:
             if not alive:
                 continue
             site = site_of(frame)
-            write = Write("", "op", Line(whole_statement(site.place), site.library_place))
+            line = Line(whole_statement(site.place), site.library_place)
+            write = Write("optimizer.step", "optimizer", line) if inside_step(frame.f_code) else Write("", "op", line)
             for handle in alive:
                 self.written(handle, tensor, write, frame)
 
@@ -98,8 +101,7 @@ class SavedValues:
         self._sweep_at = max(_SWEEP, 2 * len(self._handles))
 
     def tell(self, handle: Handle, op: str, write: Write, frame: FrameType, needed: Site | None) -> None:
-        memory = memory_of(handle.tensor)
-        owned = in_modules(memory, user_frames(frame)) if memory is not None else None
+        owned = in_modules(handle.memory, user_frames(frame)) if handle.memory is not None else None
         shown = written_name(write.line.place) if write.line is not None else ""
         self.recorder.emit(
             StaleSave(
@@ -124,7 +126,13 @@ class _Kept(SavedValues):
             frame = _getframe(1)
             node = compat.current_node()
             with self.recorder.shielded():
-                self.tell(handle, nodes.op_name(node) if node is not None else "", handle.writer, frame, site_of(frame))
+                self.tell(
+                    handle,
+                    nodes.op_name(node) if node is not None else "",
+                    handle.writer,
+                    frame,
+                    site_of(frame),
+                )
             handle.writer = None
         return handle.tensor
 

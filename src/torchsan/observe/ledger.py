@@ -43,6 +43,8 @@ class Stepped:
     memories: frozenset[int]
     silent: bool
     passes: int = 0
+    # Optimizers that are not torch's own write through ops that the ledger has seen one by one.
+    logged: bool = False
 
 
 class Ledger:
@@ -109,5 +111,7 @@ class Ledger:
 
     def steps_after(self, memory: int, sequence: int, *, silent_only: bool = False) -> Iterable[Stepped]:
         for step in self.steps:
-            if step.before > sequence and memory in step.memories and (step.silent or not silent_only):
+            if step.logged or step.before <= sequence or memory not in step.memories:
+                continue
+            if step.silent or not silent_only:
                 yield step

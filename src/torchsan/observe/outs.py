@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -45,6 +45,11 @@ class OutFinder:
             path = getattr(module, "__file__", None)
             if isinstance(path, str) and kind_of_path(path) == USER:
                 self._look_at_module(module)
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if kind_of_path(frame.f_code.co_filename) == USER:
+                self.look_at(frame.f_code)
+            frame = frame.f_back
         original = importlib.machinery.SourceFileLoader.get_code
 
         def get_code(loader: Any, name: str) -> CodeType | None:

@@ -48,17 +48,19 @@ def load_script(path: str, arguments: list[str]) -> Program:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     if b"\0" in source:
         raise UsageError(f"{path} is not Python source: it holds binary data")
-    code = compile_source(source, path)
-    return Program(code, path, os.path.dirname(os.path.realpath(path)), [path, *arguments])
+    # As python does: `__file__` is absolute, `sys.argv[0]` as it was typed.
+    full = os.path.abspath(path)
+    code = compile_source(source, full, shown=path)
+    return Program(code, full, os.path.dirname(os.path.realpath(path)), [path, *arguments])
 
 
-def compile_source(source: bytes, path: str) -> CodeType:
+def compile_source(source: bytes, path: str, shown: str) -> CodeType:
     try:
         return compile(source, path, "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise UsageError(f"{path}:{error.lineno or 1}: syntax error: {error.msg}") from None
+        raise UsageError(f"{shown}:{error.lineno or 1}: syntax error: {error.msg}") from None
     except (ValueError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not Python source: {error}") from None
+        raise UsageError(f"{shown} is not Python source: {error}") from None
 
 
 def load_module(name: str, arguments: list[str]) -> Program:
@@ -90,7 +92,7 @@ def run(program: Program) -> int | str | None:
     try:
         exec(program.code, main.__dict__)
     except SystemExit as stop:
-        return stop.code  # type: ignore[return-value]
+        return stop.code
     finally:
         sys.stdout.flush()
         if sys.exc_info()[0] is None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchsan.model.events import GradientCut, Line, Memory, Reason, RefusedWrite, Write
+from torchsan.model import Place
+from torchsan.model.events import Line, Memory, Reason, RefusedWrite, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.names import local_names, name_memory
-from torchsan.observe.sites import USER, frame_place, kind_of, site_of, user_frames
+from torchsan.observe.sites import USER, frame_place, kind_of, place_in, site_of, user_frames
 from torchsan.observe.tensors import memory_of
 
 if TYPE_CHECKING:
@@ -41,22 +43,29 @@ def line_of(frame: FrameType) -> Line:
     return Line(whole_statement(site.place), site.library_place)
 
 
-def whole_statement(place: Any) -> Any:
+def whole_statement(place: Place) -> Place:
     """`x[i] = v` instead of the `x[i]` that the instruction covers."""
     file = syntax.file_of(place.path)
     node = file.at(place) if file else None
     parent = file.parents.get(node) if file and node is not None else None
-    if file and isinstance(parent, syntax.ast.Assign) and node in parent.targets:
+    if file and isinstance(parent, ast.Assign) and node in parent.targets:
         return file.place(parent, place)
     return place
 
 
-def callers_of(frame: FrameType) -> tuple[Any, ...]:
+def right_hand_side(place: Place) -> str:
+    """The text of the value that the assignment at this place assigns; empty when there is none."""
+    file = syntax.file_of(place.path)
+    node = file.at(place) if file else None
+    return ast.unparse(node.value) if isinstance(node, ast.Assign) else ""
+
+
+def callers_of(frame: FrameType) -> tuple[Place, ...]:
     """The user's lines above the innermost one, nearest first."""
     return tuple(frame_place(f) for f in user_frames(frame)[1:4])
 
 
-def written_name(place: Any) -> str:
+def written_name(place: Place) -> str:
     file = syntax.file_of(place.path)
     node = file.at(place) if file else None
     if file is None or node is None:
@@ -65,7 +74,7 @@ def written_name(place: Any) -> str:
     return syntax.text_of(expression) if expression is not None else ""
 
 
-def origin_line(place: Any, name: str) -> Line | None:
+def origin_line(place: Place, name: str) -> Line | None:
     """The line that made the value of a name, in the function of this place."""
     file = syntax.file_of(place.path)
     node = file.at(place) if file else None
@@ -74,7 +83,7 @@ def origin_line(place: Any, name: str) -> Line | None:
     found = syntax.origin(file, node, name)
     if found is None or found[0].lineno == place.line:
         return None
-    shown = found[1] if isinstance(found[0], (syntax.ast.For, syntax.ast.With)) else found[0]
+    shown = found[1] if isinstance(found[0], (ast.For, ast.With)) else found[0]
     return Line(file.place(shown, place))
 
 
@@ -100,23 +109,24 @@ def refused(recorder: Recorder, error: BaseException, frame: FrameType, *, op: s
     error.__torchsan__ = findings or True  # type: ignore[attr-defined]
 
 
-def _first_inference_line(frame: FrameType, name: str, place: Any) -> Line | None:
+def _first_inference_line(frame: FrameType, name: str, place: Place) -> Line | None:
     """The statement inside `inference_mode` that last bound or updated the name."""
     file = syntax.file_of(place.path)
     node = file.at(place) if file else None
     if file is None or node is None or not name.isidentifier():
         return None
     function = file.function(node)
-    for block in syntax.ast.walk(function):
-        if not isinstance(block, syntax.ast.With) or block.lineno > place.line:
+    for block in ast.walk(function):
+        if not isinstance(block, ast.With) or block.lineno > place.line:
             continue
-        if not any("inference_mode" in syntax.ast.unparse(item.context_expr) for item in block.items):
+        if not any("inference_mode" in ast.unparse(item.context_expr) for item in block.items):
             continue
-        for inner in syntax.ast.walk(block):
-            targets = inner.targets if isinstance(inner, syntax.ast.Assign) else [getattr(inner, "target", None)]
-            is_binding = isinstance(inner, (syntax.ast.Assign, syntax.ast.AugAssign, syntax.ast.AnnAssign))
-            if is_binding and any(t is not None and syntax._binds_target(t, name) for t in targets):
-                return Line(file.place(inner, place))  # type: ignore[arg-type]
+        for inner in ast.walk(block):
+            if not isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+                continue
+            targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
+            if any(syntax.binds_target(target, name) for target in targets):
+                return Line(file.place(inner, place))
     return origin_line(place, name)
 
 
@@ -131,15 +141,15 @@ def _custom_function_write(frame: FrameType, tensor: Any) -> Line | None:
     file = syntax.file_of(code.co_filename)
     if file is None:
         return None
-    for node in syntax.ast.walk(file.tree):
-        if isinstance(node, syntax.ast.FunctionDef) and node.lineno <= code.co_firstlineno + 3 <= (node.end_lineno or 0) + 3:
-            if node.name != "forward" or not (node.lineno - 3 <= code.co_firstlineno <= node.lineno):
-                continue
-            for inner in syntax.ast.walk(node):
-                if isinstance(inner, (syntax.ast.AugAssign, syntax.ast.Call, syntax.ast.Assign)):
-                    if syntax.written_expression(inner, file) is not None:
-                        place = file.place(inner, frame_place(frame))
-                        return Line(place)
+    for node in ast.walk(file.tree):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        # A code object begins at its first decorator.
+        if min([node.lineno, *(d.lineno for d in node.decorator_list)]) != code.co_firstlineno:
+            continue
+        for inner in ast.walk(node):
+            if isinstance(inner, (ast.AugAssign, ast.Call, ast.Assign)) and syntax.written_expression(inner, file):
+                return Line(file.place(inner, place_in(code, 0)))
     return None
 
 
@@ -156,32 +166,26 @@ def explain_uncaught(recorder: Recorder, error: BaseException) -> None:
         _refused_at(recorder, error, reason, at, lasti)
 
 
-def _place_at(frame: FrameType, lasti: int) -> Any:
-    from torchsan.observe.sites import place_in
-
-    return place_in(frame.f_code, lasti)
-
-
 def _refused_at(recorder: Recorder, error: BaseException, reason: Reason, frame: FrameType, lasti: int) -> None:
-    place = _place_at(frame, lasti)
+    place = place_in(frame.f_code, lasti)
     name = written_name(place)
-    callers = tuple(_place_at(f, i) for f, i in traceback_frames(error.__traceback__)[1:4])
+    callers = tuple(place_in(f.f_code, i) for f, i in traceback_frames(error.__traceback__)[1:4])
     write = Write("", "op", Line(whole_statement(place)), callers=callers)
     findings = recorder.emit(RefusedWrite(reason, Memory(name), write, origin_line(place, name), text=str(error)))
     error.__torchsan__ = findings or True  # type: ignore[attr-defined]
 
 
 def _parameter_replaced(recorder: Recorder, error: BaseException, frame: FrameType, lasti: int) -> None:
-    place = _place_at(frame, lasti)
+    place = place_in(frame.f_code, lasti)
     match = re.search(r"as parameter '([^']+)'", str(error))
     name = match.group(1) if match else ""
     owner = "self" if "self" in local_names(frame) else ""
     file = syntax.file_of(place.path)
     node = file.at(place) if file else None
-    if isinstance(node, syntax.ast.Attribute):
+    if isinstance(node, ast.Attribute):
         name, owner = syntax.text_of(node), ""
     shown = f"{owner}.{name}" if owner else name
-    callers = tuple(_place_at(f, i) for f, i in traceback_frames(error.__traceback__)[1:4])
+    callers = tuple(place_in(f.f_code, i) for f, i in traceback_frames(error.__traceback__)[1:4])
     write = Write("=", "op", Line(whole_statement(place)), callers=callers)
     findings = recorder.emit(RefusedWrite("parameter-replaced", Memory(shown, "parameter"), write, text=str(error)))
     error.__torchsan__ = findings or True  # type: ignore[attr-defined]
@@ -200,6 +204,3 @@ def traceback_frames(traceback: TracebackType | None) -> list[tuple[FrameType, i
 def innermost_user_frame(traceback: TracebackType | None) -> tuple[FrameType, int] | None:
     frames = traceback_frames(traceback)
     return frames[0] if frames else None
-
-
-__all__ = ["GradientCut", "explain_uncaught", "refused"]

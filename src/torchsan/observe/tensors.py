@@ -30,7 +30,6 @@ def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
     return start, start + (reach + 1) * size
 
 
-@torch.no_grad()
 def fingerprint(tensor: torch.Tensor) -> object:
     """A value that changes when the contents do; None where there are none to look at.
 
@@ -42,7 +41,8 @@ def fingerprint(tensor: torch.Tensor) -> object:
             return None
         if data.device.type != "cpu":
             return data.hash_tensor().item(), data.sum(dtype=torch.float64).item()
-        data = data.contiguous()
+        with torch.no_grad():
+            data = data.contiguous()
         return _checksum(data.data_ptr(), data.numel() * data.element_size())
     except Exception:
         return None

@@ -99,8 +99,10 @@ def stale_spans(event: StaleSave, overwritten: str) -> list[Span]:
         spans.extend(event.save.line.spans("saved", saved_label(event.save)))
     if event.write.line is not None:
         spans.extend(event.write.line.spans("mutated", overwritten, primary=True))
+    written = event.write.line.place if event.write.line is not None else None
     for other in event.more_writes[:3]:
-        if other.line is not None:
+        # A chain `x.sub_(a).div_(b)` is one line to mend, not two.
+        if other.line is not None and (written is None or other.line.place.line != written.line):
             spans.append(other.line.span("mutated", "and overwritten here"))
     if event.needed is not None:
         spans.append(event.needed.span("needed", "needed here"))

@@ -25,12 +25,25 @@ from torchsan.observe import expressions as syntax
 from torchsan.observe.constructors import constructor_of
 from torchsan.observe.names import local_names
 from torchsan.observe.recorder import Recorder
-from torchsan.observe.refusals import callers_of, origin_line, whole_statement, written_name
+from torchsan.observe.refusals import callers_of, whole_statement, written_name
 from torchsan.observe.sites import Site, frame_place, user_frames
 from torchsan.observe.tensors import fingerprint, is_plain, memory_of
 
 # Names of arguments that functions are meant to fill in place.
-FILLED = ("out", "buf", "buffer", "cache", "state", "memory", "mem", "dest", "target", "hidden", "result", "acc")
+FILLED = (
+    "out",
+    "buf",
+    "buffer",
+    "cache",
+    "state",
+    "memory",
+    "mem",
+    "dest",
+    "target",
+    "hidden",
+    "result",
+    "acc",
+)
 
 
 @dataclass(slots=True)
@@ -50,7 +63,14 @@ class AliasWatch:
         pass
 
     def before(
-        self, op: str, site: Site, tensor: Any, memory: int, args: tuple[Any, ...], frame: FrameType, seen: int
+        self,
+        op: str,
+        site: Site,
+        tensor: Any,
+        memory: int,
+        args: tuple[Any, ...],
+        frame: FrameType,
+        seen: int,
     ) -> Token | None:
         if not is_plain(tensor) or tensor.numel() == 0:
             return None
@@ -112,7 +132,13 @@ class AliasWatch:
     # -- the caller's tensor ------------------------------------------------------------------------
 
     def _caller_reads_again(
-        self, op: str, site: Site, tensor: torch.Tensor, memory: int, frames: list[FrameType], frame: FrameType
+        self,
+        op: str,
+        site: Site,
+        tensor: torch.Tensor,
+        memory: int,
+        frames: list[FrameType],
+        frame: FrameType,
     ) -> InputOverwritten | None:
         """Find a caller that passed this very memory by name and goes on reading that name."""
         place = site.place
@@ -179,9 +205,7 @@ class AliasWatch:
 
     # -- state shared by calls ----------------------------------------------------------------------
 
-    def _shared_default(
-        self, op: str, site: Site, memory: int, frames: list[FrameType], frame: FrameType
-    ) -> None:
+    def _shared_default(self, op: str, site: Site, memory: int, frames: list[FrameType], frame: FrameType) -> None:
         code = frames[0].f_code
         if code.co_name == "<module>":
             return
@@ -237,13 +261,13 @@ def _has_memory(value: Any, memory: int) -> bool:
 def _whole(tensor: torch.Tensor) -> bool:
     """Not a slice: rows of one big tensor share memory and yet are different values."""
     try:
-        return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+        return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
     except Exception:
         return False
 
 
 def _is_parameter_list(values: list[Any]) -> bool:
-    return all(isinstance(v, torch.nn.Parameter) or getattr(v, "is_leaf", False) and v.requires_grad for v in values)
+    return all(isinstance(v, torch.nn.Parameter) or (getattr(v, "is_leaf", False) and v.requires_grad) for v in values)
 
 
 def _is_argument(memory: int, frame: FrameType) -> bool:
@@ -271,7 +295,9 @@ def _looks_unintended(node: ast.AST, file: syntax.File) -> bool:
     if isinstance(written, ast.Name) and any(word in written.id.lower() for word in FILLED):
         return False
     statement = file.statement(node)
-    value_used = isinstance(node, ast.Call) and not (isinstance(statement, ast.Expr) and _is_chain(statement.value, node))
+    value_used = isinstance(node, ast.Call) and not (
+        isinstance(statement, ast.Expr) and _is_chain(statement.value, node)
+    )
     if value_used and isinstance(statement, ast.Assign):
         bound = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
         if not (isinstance(written, ast.Name) and written.id in bound):
@@ -296,7 +322,17 @@ def _only_form(read: ast.expr, file: syntax.File) -> bool:
     """`x.shape`, `x.size(0)`, `len(x)`: the form of a tensor, which a write does not change."""
     parent = file.parents.get(read)
     if isinstance(parent, ast.Attribute):
-        return parent.attr in ("shape", "size", "dim", "ndim", "device", "dtype", "numel", "is_cuda", "requires_grad")
+        return parent.attr in (
+            "shape",
+            "size",
+            "dim",
+            "ndim",
+            "device",
+            "dtype",
+            "numel",
+            "is_cuda",
+            "requires_grad",
+        )
     return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in ("len", "type")
 
 

@@ -21,7 +21,7 @@ from torchsan.model.events import Line, Memory, ParameterRewritten, Write
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_modules, local_names
 from torchsan.observe.recorder import Recorder, shield
-from torchsan.observe.refusals import callers_of, whole_statement, written_name
+from torchsan.observe.refusals import callers_of, right_hand_side, whole_statement, written_name
 from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of, user_frames
 from torchsan.observe.tensors import byte_range, fingerprint, fingerprint_bytes, is_plain, memory_of
 
@@ -32,7 +32,15 @@ _getframe = sys._getframe
 MAX_EXPOSED = 2_000
 # Larger foreign memory (whole data sets) is not compared at every step.
 MAX_COMPARED_BYTES = 64 << 20
-WRITING_COLLECTIVES = ("all_reduce", "broadcast", "reduce", "recv", "all_gather_into_tensor", "reduce_scatter_tensor")
+SMALL_BYTES = 1 << 20
+WRITING_COLLECTIVES = (
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "recv",
+    "all_gather_into_tensor",
+    "reduce_scatter_tensor",
+)
 
 
 @dataclass(slots=True)
@@ -100,9 +108,11 @@ class ExposureSensor:
 
     def _set_data(self, base: Any) -> Callable[[Any, Any], None]:
         def data(tensor: Any, value: Any) -> None:
-            before = compat.next_sequence()
+            before, memory = compat.next_sequence(), memory_of(tensor)
             base.__set__(tensor, value)
-            self._data_replaced(tensor, before, _getframe(1))
+            # `p.data *= 2` writes in place and then assigns the same memory to itself.
+            if memory_of(tensor) != memory:
+                self._data_replaced(tensor, before, _getframe(1))
 
         return data
 
@@ -128,7 +138,10 @@ class ExposureSensor:
             return
         owned = in_modules(memory, user_frames(frame))
         name = written_name(site.place) or (owned.name if owned else "")
-        line = Line(whole_statement(site.place))
+        place = whole_statement(site.place)
+        if name and name in right_hand_side(place):
+            return  # `w.data = w.data * mask` projects what was learnt, it does not replace it
+        line = Line(place)
         write = Write(".data =", "set_data", line, callers=callers_of(frame), inside_forward=True)
         self.recorder.emit(ParameterRewritten(Memory(name, "parameter"), write, type(module).__name__))
 
@@ -210,27 +223,24 @@ class ExposureSensor:
     def has_foreign(self) -> bool:
         return bool(self.foreign)
 
-    def snapshot(self) -> None:
-        """Remember what the exposed memory holds now, when a node is about to save it."""
-        before = compat.next_sequence()
-        self._forget_dead()
-        for foreign in self.foreign.values():
-            foreign.contents, foreign.before = foreign.look(), before
+    def look(self) -> None:
+        """Compare exposed memory with what it held at the last look; a node may be about to save it now.
 
-    def find_foreign_writes(self) -> None:
-        """Before a backward: memory whose contents changed with no write of torch's in between."""
+        Contents that changed with no write of torch's in between were changed from outside, after every node that
+        had been made by the last look.
+        """
+        before = compat.next_sequence()
         self._forget_dead()
         for memory, foreign in self.foreign.items():
             now = foreign.look()
-            if now == foreign.contents or now is None:
-                continue
-            if not self._explained(memory, foreign):
-                # The node made when the contents were last looked at may itself be the one that saved them.
-                write = Written(
-                    foreign.before + 1, foreign.site, foreign.how, 0, "foreign", foreign.start, foreign.end
-                )
+            if now != foreign.contents and now is not None and not self._explained(memory, foreign):
+                write = Written(foreign.before, foreign.site, foreign.how, 0, "foreign", foreign.start, foreign.end)
                 self.ledger.add_silent(memory, write)
-            foreign.contents = now
+            foreign.contents, foreign.before = now, before
+
+    def small(self) -> bool:
+        """Little enough to be looked at several times in a step."""
+        return sum(foreign.end - foreign.start for foreign in self.foreign.values()) <= SMALL_BYTES
 
     def _explained(self, memory: int, foreign: Foreign) -> bool:
         """Torch itself wrote this memory since: by an op, or by an optimizer."""

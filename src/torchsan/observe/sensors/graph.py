@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import torch.autograd.graph
 import torch.fx.traceback
 
 from torchsan import compat
-from torchsan.model.events import GraphReused, Line, Memory, StaleSave, Write
+from torchsan.model.events import GraphReused, Line, Memory, Save, StaleSave, Write
 from torchsan.observe import nodes
 from torchsan.observe.cuts import CutFinder
 from torchsan.observe.ledger import Stepped, Written
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from torchsan.observe.sensors.exposure import ExposureSensor
 
 _getframe = sys._getframe
+# How many nodes after an exposure, or after a backward, are taken for ones that may save exposed memory.
+LOOKS = 16
 NO_GRAPH = "does not require grad and does not have a grad_fn"
 
 
@@ -45,8 +49,10 @@ class GraphSensor:
         self._depth = 0
         self._user_anomaly = compat.is_anomaly()
         self._user_check_nan = compat.is_anomaly_check_nan()
-        self._pending = False
+        self._pending = 0
         self._last_backward: Line | None = None
+        # Nodes made by backwards with create_graph: their numbers, and the line of the call.
+        self._inside: deque[tuple[int, int, Site]] = deque(maxlen=256)
 
     # -- patches ------------------------------------------------------------------------------------
 
@@ -76,8 +82,8 @@ class GraphSensor:
         self.pause()
 
     def snapshot_at_next_node(self) -> None:
-        """Ask for a look at exposed memory when the next node is made."""
-        self._pending = True
+        """Ask for a look at exposed memory when the next nodes are made."""
+        self._pending = LOOKS
         self._switch()
 
     def _recording(self) -> Callable[[], list[str]]:
@@ -93,7 +99,7 @@ class GraphSensor:
         def slow(frame: FrameType | None = None) -> list[str]:
             frame = frame or _getframe(1)
             if frame.f_globals.get("__name__", "").startswith("torch.fx"):
-                return original()  # torch.fx itself asks for a stack, to print it
+                return list(original())  # torch.fx itself asks for a stack, to print it
             site = site_of(frame)
             if self._pending:
                 self._snapshot()
@@ -119,10 +125,13 @@ class GraphSensor:
 
     @shield
     def _snapshot(self) -> None:
-        self._pending = False
-        self._switch()
-        if self.exposure is not None:
-            self.exposure.snapshot()
+        if self.exposure is None:
+            self._pending = 0
+        else:
+            self._pending = self._pending - 1 if self.exposure.small() else 0
+            self.exposure.look()
+        if not self._pending:
+            self._switch()
 
     def _entering(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def __enter__(hooks: Any) -> Any:
@@ -153,6 +162,7 @@ class GraphSensor:
         frame = _getframe(1)
         self._before_backward(t_outputs, frame)
         self._depth += 1
+        first = compat.next_sequence()
         # Anomaly mode would print its own advice when the engine fails; ours comes instead.
         compat.set_anomaly(self._user_anomaly, self._user_check_nan)
         try:
@@ -164,20 +174,22 @@ class GraphSensor:
             self._depth -= 1
             if self.recorder.active and not self.recorder.paused:
                 compat.set_anomaly(True, self._user_anomaly and self._user_check_nan)
-            self._after_backward(frame)
+            self._after_backward(frame, first)
 
     @shield
     def _before_backward(self, outputs: Any, frame: Any) -> None:
         roots = _roots(outputs)
         if self.exposure is not None and self.exposure.has_foreign():
-            self.exposure.find_foreign_writes()
+            self.exposure.look()
         if self.ledger.suspicious():
             self._find_silent(roots, frame)
         self.cuts.constant_terms(roots, site_of(frame))
 
     @shield
-    def _after_backward(self, frame: Any) -> None:
+    def _after_backward(self, frame: Any, first: int) -> None:
         site = site_of(frame)
+        if compat.next_sequence() > first:
+            self._inside.append((first, compat.next_sequence(), site))
         self._last_backward = Line(site.place, site.library_place)
         self.ledger.finish_backward()
         if self.exposure is not None and self.exposure.has_foreign():
@@ -234,7 +246,7 @@ class GraphSensor:
         needed = site_of(frame)
         return StaleSave(
             memory=self._name(memory, frame, write, tensor),
-            save=nodes.describe_save(saved),
+            save=self._describe(saved),
             write=write,
             needed=Line(needed.place, needed.library_place if needed.library_place else None),
             silent=False,
@@ -242,9 +254,16 @@ class GraphSensor:
             constructor=maker.place if maker is not None else None,
         )
 
-    def _choose(
-        self, writes: list[Written], steps: list[Stepped]
-    ) -> tuple[Write, tuple[Write, ...], Site | None]:
+    def _describe(self, saved: nodes.Saved) -> Save:
+        save = nodes.describe_save(saved)
+        if save.line is None:
+            number = nodes.sequence(saved.node)
+            site = next((s for start, end, s in self._inside if start <= number < end), None)
+            if site is not None:
+                return replace(save, line=Line(site.place), in_backward=True)
+        return replace(save, in_backward=False)
+
+    def _choose(self, writes: list[Written], steps: list[Stepped]) -> tuple[Write, tuple[Write, ...], Site | None]:
         """The first write after the save is the one to blame; the others are told after it."""
         events: list[tuple[int, Write, Site | None]] = [(w.before, described(w), w.maker) for w in writes]
         events += [(s.before, described_step(s), None) for s in steps]
@@ -303,7 +322,7 @@ class GraphSensor:
         self.recorder.emit(
             StaleSave(
                 memory=self._name(memory, frame, write, saved.tensor),
-                save=nodes.describe_save(saved),
+                save=self._describe(saved),
                 write=write,
                 needed=Line(needed.place, needed.library_place),
                 silent=True,
@@ -328,9 +347,7 @@ class GraphSensor:
 
     def _tell_reuse(self, node: Any, frame: Any) -> list[Any]:
         frames = user_frames(frame)
-        carried = next(
-            (n for n, v in variables(frames) if isinstance(v, torch.Tensor) and v.grad_fn is node), None
-        )
+        carried = next((n for n, v in variables(frames) if isinstance(v, torch.Tensor) and v.grad_fn is node), None)
         site = site_of(frame)
         return self.recorder.emit(
             GraphReused(

@@ -93,7 +93,7 @@ class SnapshotSensor:
         name = targets[0] if targets else ""
         self._taken[id(state)] = Snapshot(weakref.ref(state), site, versions, name)
 
-    def _moved(self, state: Any) -> Snapshot | None:
+    def _moved(self, state: dict[str, Any]) -> Snapshot | None:
         """The snapshot that this dictionary is, if its tensors have been written since."""
         snapshot = self._taken.get(id(state))
         if snapshot is None or snapshot.reference() is not state:

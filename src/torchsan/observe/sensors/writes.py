@@ -30,14 +30,23 @@ _getframe = sys._getframe
 # Methods that end in an underscore and yet write no element of the tensor.
 NOT_WRITES = {"requires_grad_", "detach_", "share_memory_", "retain_grad_", "rename_", "refine_names_"}
 OPERATORS = (
-    *("__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__"),
+    *(
+        "__iadd__",
+        "__isub__",
+        "__imul__",
+        "__idiv__",
+        "__itruediv__",
+        "__ifloordiv__",
+        "__imod__",
+        "__ipow__",
+    ),
     *("__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__setitem__"),
 )
 _OPTIM = os.path.join(os.path.dirname(torch.__file__), "optim") + os.sep
 _DONE_BY_STEP: dict[int, bool] = {}
 
 
-def _inside_step(code: CodeType) -> bool:
+def inside_step(code: CodeType) -> bool:
     """Code of torch's own optimizers: one `step()` is one event, told by the optimizer sensor."""
     known = _DONE_BY_STEP.get(id(code))
     if known is None:
@@ -151,7 +160,7 @@ class WriteSensor:
         frame: FrameType,
     ) -> Any:
         """Do the write and log it. Whatever the write raises goes on to the program."""
-        if _inside_step(frame.f_code) and not guards.on:
+        if inside_step(frame.f_code) and not guards.on:
             return original(*args, **kwargs)
         noted = self._before(name, written, args, frame)
         try:

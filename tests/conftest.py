@@ -1,0 +1,68 @@
+"""Helpers that every test can use: run a piece of source under the recorder, as a file of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from torchsan.model import Finding, Report
+
+
+@dataclass
+class Watched:
+    """What came of running a program."""
+
+    path: Path
+    report: Report
+    error: BaseException | None
+
+    @property
+    def codes(self) -> list[str]:
+        return [finding.code for finding in self.report.findings]
+
+    @property
+    def alarms(self) -> list[Finding]:
+        return self.report.alarms
+
+    def lines(self, *roles: str) -> set[int]:
+        return {
+            span.line
+            for finding in self.report.findings
+            for span in finding.spans
+            if span.role in roles and Path(span.path).name == self.path.name
+        }
+
+    def marked(self, mark: str) -> set[int]:
+        """Lines of the program that end with the comment `# mark`."""
+        lines = self.path.read_text().splitlines()
+        return {number for number, line in enumerate(lines, 1) if line.rstrip().endswith(f"# {mark}")}
+
+
+@pytest.fixture
+def watch_program(tmp_path: Path) -> Callable[..., Watched]:
+    def run(source: str, name: str = "program.py") -> Watched:
+        import torchsan
+
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(source).lstrip("\n"))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        block = torchsan.watch()
+        error: BaseException | None = None
+        try:
+            with block, contextlib.redirect_stdout(io.StringIO()):
+                spec.loader.exec_module(module)
+        except Exception as raised:
+            error = raised
+        return Watched(path, block.report, error)
+
+    return run

@@ -7,8 +7,8 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchsan.check.files import Source
 from torchsan.check.excerpt import excerpt
+from torchsan.check.files import Source
 from torchsan.check.prefilter import Suspects, suspects
 from torchsan.check.suppress import apply, suppressions
 from torchsan.model import Finding
@@ -85,7 +85,7 @@ def _tree(source: Source, chosen: Suspects) -> ast.Module:
 
 def _parse_only(source: Source) -> None:
     """Find syntax errors without making a tree: twice as fast as ast.parse."""
-    import _symtable
+    import _symtable  # type: ignore[import-not-found]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -31,9 +31,7 @@ def load(file: Path) -> Counter[Key]:
 
 
 def save(file: Path, known: Counter[Key]) -> None:
-    entries = [
-        {"path": p, "code": c, "text": t, "count": n} for (p, c, t), n in sorted(known.items()) if n > 0
-    ]
+    entries = [{"path": p, "code": c, "text": t, "count": n} for (p, c, t), n in sorted(known.items()) if n > 0]
     text = json.dumps({"schema": SCHEMA, "findings": entries}, indent=1, ensure_ascii=False)
     try:
         file.write_text(text + "\n", encoding="utf-8")

@@ -28,9 +28,7 @@ def fingerprint() -> str:
     root = Path(__file__).parent.parent
     parts = [__version__, table_version(), sys.version]
     for folder in ("check", "rules", "effects"):
-        parts += [
-            f"{e.name}{e.stat().st_mtime_ns}" for e in sorted(os.scandir(root / folder), key=lambda e: e.name)
-        ]
+        parts += [f"{e.name}{e.stat().st_mtime_ns}" for e in sorted(os.scandir(root / folder), key=lambda e: e.name)]
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 
 
@@ -45,9 +43,7 @@ class Cache:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.database = sqlite3.connect(
-                folder / f"check-{fingerprint()}{'-possible' * possible}.db", timeout=2
-            )
+            self.database = sqlite3.connect(folder / f"check-{fingerprint()}{'-possible' * possible}.db", timeout=2)
             self.database.execute("CREATE TABLE IF NOT EXISTS results (digest TEXT PRIMARY KEY, data TEXT)")
             self.database.execute(
                 "CREATE TABLE IF NOT EXISTS stamps (path TEXT PRIMARY KEY, size INT, time INT, digest TEXT)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from torchsan.check.torch_names import GRAD_MODES, RUN_QUESTIONS, TENSOR_ONLY, WITH_PARAMETERS
+from torchsan.check.torch_names import GRAD_MODES, RUN_QUESTIONS, TENSOR_ONLY, WITH_PARAMETERS, words
 from torchsan.check.values import (
     Class,
     Function,
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from torchsan.check.torch_model import TorchModel
 
 MAX_DEPTH = 14
+MOST_ITEMS = 40
 MAX_DEPTH_ALONE = 4
 ROUNDS = 2
-_PLAIN_BUILTINS = frozenset(
+_PLAIN_BUILTINS = words(
     """print len range int float str bool isinstance issubclass hasattr repr format id hash type abs round ord
-    chr callable dir open input divmod any all""".split()
+    chr callable dir open input divmod any all"""
 )
 
 
@@ -78,9 +79,7 @@ class Calls:
             self.note_overwritten(args, before, result, node, scope)
         return result
 
-    def note_overwritten(
-        self, args: list[Any], before: list[int], result: Any, node: ast.Call, scope: Any
-    ) -> None:
+    def note_overwritten(self, args: list[Any], before: list[int], result: Any, node: ast.Call, scope: Any) -> None:
         """Remember arguments that an in-place layer inside the callee has changed."""
         for arg, value, count in zip(node.args, args, before, strict=False):
             if not isinstance(value, Tensor) or not isinstance(arg, ast.Name) or value is result:
@@ -107,9 +106,7 @@ class Calls:
 
     # --- functions of the program -------------------------------------------------------------------
 
-    def call_function(
-        self, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST
-    ) -> Any:
+    def call_function(self, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
         from torchsan.check.interpreter import Scope
 
         info = function.info
@@ -127,6 +124,9 @@ class Calls:
         previous = self.machine.mode
         for decorator in info.decorators:
             self.machine.mode = GRAD_MODES.get(decorator, self.machine.mode)
+        if "inference" in info.name and self.machine.mode == "grad":
+            # Its author says when it is called.
+            self.machine.mode = "no_grad"
         self.depth += 1
         try:
             self.run_block(info.node.body, scope)
@@ -135,9 +135,7 @@ class Calls:
             self.machine.mode = previous
         return Sequence(scope.yielded) if info.generator else scope.returned
 
-    def bind_parameters(
-        self, info: FunctionInfo, scope: Any, given: list[Any], kwargs: dict[str, Any]
-    ) -> None:
+    def bind_parameters(self, info: FunctionInfo, scope: Any, given: list[Any], kwargs: dict[str, Any]) -> None:
         spec = info.node.args
         names = [a.arg for a in (*spec.posonlyargs, *spec.args)]
         for name, value in zip(names, given, strict=False):
@@ -150,14 +148,10 @@ class Calls:
         if spec.kwarg is not None:
             scope.names[spec.kwarg.arg] = Mapping(dict(rest))
         defaults = dict(zip(reversed(names), reversed(spec.defaults), strict=False))
-        defaults.update(
-            {a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None}
-        )
+        defaults.update({a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None})
         for name in known - scope.names.keys():
             default = defaults.get(name)
-            scope.names[name] = (
-                self.machine.unknown() if default is None else self.default(name, default, info, scope)
-            )
+            scope.names[name] = self.machine.unknown() if default is None else self.default(name, default, info, scope)
 
     def default(self, name: str, node: ast.expr, info: FunctionInfo, scope: Any) -> Any:
         """A default is made once and shared by all calls."""
@@ -268,9 +262,7 @@ class Calls:
                 return None
         return None
 
-    def call_instance(
-        self, instance: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.Call
-    ) -> Any:
+    def call_instance(self, instance: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         method = self.find_method(instance.cls, "forward" if instance.module else "__call__")
         if method is None:
             method = self.find_method(instance.cls, "__call__") or self.find_method(instance.cls, "forward")
@@ -283,7 +275,7 @@ class Calls:
         method.bound = instance
         return self.call_function(method, args, kwargs, node)
 
-    def layer_of(self, instance: Instance, node: ast.AST) -> Layer | None:
+    def layer_of(self, instance: Instance, node: Any) -> Layer | None:
         """The layer of torch.nn that a class of the file is built on."""
         known = instance.attributes.get(" layer")
         if known is None:
@@ -324,9 +316,7 @@ class Calls:
             if found is not None:
                 return found
         for item in instance.cls.info.node.body:
-            if isinstance(item, ast.Assign) and any(
-                isinstance(t, ast.Name) and t.id == name for t in item.targets
-            ):
+            if isinstance(item, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in item.targets):
                 return self.value(item.value, instance.cls.scope)
         layer = self.layer_of(instance, node) if name in ("weight", "bias") else None
         if layer is not None and name in layer.parameters:
@@ -358,9 +348,7 @@ class Calls:
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
         return self.machine.unknown(given, node)
 
-    def call_super(
-        self, held: Method, name: str, args: list[Any], kwargs: dict[str, Any], node: ast.Call
-    ) -> Any:
+    def call_super(self, held: Method, name: str, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         instance = held.receiver
         owner = held.node.value if isinstance(held.node, ast.Constant) else ""
         if isinstance(instance, Instance):
@@ -384,8 +372,8 @@ class Calls:
     def call_collection(self, owner: Sequence | Mapping, name: str, args: list[Any], node: ast.AST) -> Any:
         if isinstance(owner, Sequence):
             if name in ("append", "add", "appendleft") and args:
-                # Long lists teach nothing new.
-                owner.items = [*owner.items[-5:], args[0]]
+                if len(owner.items) < MOST_ITEMS:
+                    owner.items.append(args[0])
             elif name == "extend" and args and isinstance(args[0], Sequence):
                 owner.items += args[0].items[:6]
             elif name == "insert" and len(args) > 1:
@@ -399,10 +387,7 @@ class Calls:
             return Sequence(list(owner.items.values()))
         if name == "items":
             return Sequence(
-                [
-                    Sequence([Plain(k, True) if isinstance(k, str | int) else Plain(), v])
-                    for k, v in owner.items.items()
-                ]
+                [Sequence([Plain(k, True) if isinstance(k, str | int) else Plain(), v]) for k, v in owner.items.items()]
             )
         if name in ("get", "pop", "setdefault") and args and isinstance(args[0], Plain):
             found = owner.items.get(args[0].value) if args[0].known else None
@@ -456,6 +441,16 @@ class Calls:
             return Plain()
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
         return self.machine.unknown(given, node)
+
+    def builtin_isinstance(self, args: list[Any], node: ast.Call) -> Any:
+        """Known for layers, whose class is known."""
+        if len(args) != 2 or not isinstance(args[0], Layer):
+            return Plain()
+        kinds = args[1].items if isinstance(args[1], Sequence) else [args[1]]
+        names = [k.name.rpartition(".")[2] for k in kinds if isinstance(k, Library)]
+        if len(names) != len(kinds) or any(n in ("Module", "object") or n.startswith("_") for n in names):
+            return Plain()
+        return Plain(args[0].name in names, True)
 
     def builtin_range(self, args: list[Any], node: ast.Call) -> Any:
         known = [a.value for a in args if isinstance(a, Plain) and a.known and isinstance(a.value, int)]

@@ -53,10 +53,10 @@ def _parsed(file: Path) -> Config:
 
 
 def _checked(file: Path, key: str, value: Any) -> Any:
-    wanted = {"baseline": str, "possible": bool}.get(key, list)
+    wanted: type = {"baseline": str, "possible": bool}.get(key, list)
     if not isinstance(value, wanted):
         raise UsageError(f"{file}: tool.torchsan.{key} must be a {wanted.__name__}")
-    if wanted is not list:
+    if not isinstance(value, list):
         return value
     if not all(isinstance(item, str) for item in value):
         raise UsageError(f"{file}: tool.torchsan.{key} must be a list of strings")

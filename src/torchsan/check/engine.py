@@ -99,9 +99,7 @@ def _method_root(owner: str, name: str) -> Root:
         made = interpreter.new_instance(cls)
         start = interpreter.find_method(cls, "__init__")
         if start is not None:
-            made.start = interpreter.start_scope(
-                made, start, [], _arguments(interpreter, start.info, config=True)
-            )
+            made.start = interpreter.start_scope(made, start, [], _arguments(interpreter, start.info, config=True))
         method = Function(cls.info.methods[name], cls.scope)
         if "staticmethod" not in method.info.decorators:
             method.bound = made
@@ -126,9 +124,7 @@ def _arguments(
         names = [*spec.posonlyargs, *spec.args][1:] + spec.kwonlyargs
     made: dict[str, object] = {}
     positional = [*spec.posonlyargs, *spec.args]
-    shared = {
-        a.arg for a, d in zip(positional[::-1], spec.defaults[::-1], strict=False) if isinstance(d, ast.Call)
-    }
+    shared = {a.arg for a, d in zip(positional[::-1], spec.defaults[::-1], strict=False) if isinstance(d, ast.Call)}
     for argument in names:
         if argument.arg in shared:
             continue

@@ -17,9 +17,7 @@ from torchsan.errors import UsageError
 from torchsan.model import Finding
 from torchsan.model.source import real_path, shown_path
 
-SKIPPED_FOLDERS = frozenset(
-    {"__pycache__", "node_modules", "build", "dist", "site-packages", ".eggs", "venv", "env"}
-)
+SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages", ".eggs", "venv", "env"})
 SUFFIXES = (".py", ".ipynb")
 
 

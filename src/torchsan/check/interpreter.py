@@ -145,9 +145,7 @@ class Interpreter(Calls):
             # x[i] += y writes to x, whether x[i] was a view or a copy.
             owner = self.value(node.target.value, scope)
             if isinstance(owner, Tensor):
-                self.machine.write(
-                    owner, node, name, node.target.value, values=tensors_in(value), by_index=True
-                )
+                self.machine.write(owner, node, name, node.target.value, values=tensors_in(value), by_index=True)
             return
         self.torch.op(f"Tensor.{name}", [current, value], {}, node, [target, node.value])
 
@@ -319,9 +317,7 @@ class Interpreter(Calls):
     def forward_of(self, scope: Scope) -> str:
         """The class whose `forward` this is; empty elsewhere."""
         info = scope.function.info if scope.function is not None else None
-        return (
-            info.owner.name if info is not None and info.owner is not None and info.name == "forward" else ""
-        )
+        return info.owner.name if info is not None and info.owner is not None and info.name == "forward" else ""
 
     def set_item(self, target: ast.Subscript, value: Any, scope: Scope, node: ast.AST) -> None:
         owner = self.value(target.value, scope)
@@ -587,9 +583,7 @@ class Interpreter(Calls):
         values = self.comprehend(node.generators, inner, lambda: self.value(node.value, inner))
         return Mapping({("?", i): v for i, v in enumerate(values)})
 
-    def comprehend(
-        self, generators: list[ast.comprehension], scope: Scope, make: Callable[[], Any]
-    ) -> list[Any]:
+    def comprehend(self, generators: list[ast.comprehension], scope: Scope, make: Callable[[], Any]) -> list[Any]:
         if not generators:
             return [make()]
         first, found = generators[0], []
@@ -614,7 +608,7 @@ class Interpreter(Calls):
     def item_of(self, owner: Sequence | Layer, index: Any, node: ast.Subscript) -> Any:
         items = owner.items if isinstance(owner, Sequence) else owner.children
         if isinstance(node.slice, ast.Slice):
-            return Sequence(list(items)) if isinstance(owner, Sequence) else self.machine.unknown()
+            return self.slice_of(owner, items, node.slice)
         if isinstance(index, Plain) and index.known and isinstance(index.value, int):
             if isinstance(owner, Sequence):
                 items = owner.take(index.value + 1) if index.value >= 0 else items
@@ -623,6 +617,12 @@ class Interpreter(Calls):
         if items and not (isinstance(index, Plain) and index.known):
             return items[-1]
         return self.derived(owner)
+
+    def slice_of(self, owner: Sequence | Layer, items: list[Any], part: ast.Slice) -> Any:
+        bounds: list[Any] = [b.value if isinstance(b, ast.Constant) else b for b in (part.lower, part.upper, part.step)]
+        if not isinstance(owner, Sequence) or owner.make is not None or any(isinstance(b, ast.AST) for b in bounds):
+            return self.derived(owner)
+        return Sequence(items[slice(*bounds)])
 
     def indexed(self, tensor: Tensor, index: Any, node: ast.Subscript) -> Any:
         """`x[i]`: a view for numbers and slices, a copy for tensors and lists, else not known."""
@@ -671,9 +671,7 @@ class Interpreter(Calls):
 def _handlers(prefix: str) -> dict[type[ast.AST], Callable[..., Any]]:
     found = {n.removeprefix(prefix): f for n, f in {**vars(Calls), **vars(Interpreter)}.items()}
     return {
-        kind: found[kind.__name__]
-        for kind in vars(ast).values()
-        if isinstance(kind, type) and kind.__name__ in found
+        kind: found[kind.__name__] for kind in vars(ast).values() if isinstance(kind, type) and kind.__name__ in found
     }
 
 

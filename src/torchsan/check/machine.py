@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import Any
 
 from torchsan.check.facts import Fact
-from torchsan.check.telling import Teller
 from torchsan.check.program import Program
+from torchsan.check.telling import Teller
 from torchsan.check.values import Grad, Node, Optimizer, Save, Storage, Tensor, Write, parameters_of
 from torchsan.effects import OpEffects
 

@@ -51,9 +51,7 @@ _GRADIENT_SIGNS = (
     "=torch.",
     ".backward(",
 )
-_PLAIN_VALUE = re.compile(
-    r"(?:[-+]?\d+(?!\.)[ \t]*(?:#|$)|[fbr]?[\"']|len\(|\[|str\(|int\(|\($|\([^\n]*,\)$)", re.M
-)
+_PLAIN_VALUE = re.compile(r"(?:[-+]?\d+(?!\.)[ \t]*(?:#|$)|[fbr]?[\"']|len\(|\[|str\(|int\(|\($|\([^\n]*,\)$)", re.M)
 _QUIET_FUNCTIONS = re.compile(
     r"(?:_?init_weights|reset_parameters|_?init_\w*|trunc_normal|_no_grad\w*|load_\w*|convert_\w*|fuse\w*)$"
 )
@@ -87,9 +85,7 @@ class Suspects:
 @cache
 def writing_methods() -> frozenset[str]:
     """Names of in-place tensor methods."""
-    found = {
-        n for n in names() if n.endswith("_") and not n.startswith("_") and (r := lookup(n)) and r.inplace
-    }
+    found = {n for n in names() if n.endswith("_") and not n.startswith("_") and (r := lookup(n)) and r.inplace}
     return frozenset(found - {"requires_grad_", "detach_", "share_memory_", "resize_", "retain_grad_"})
 
 
@@ -237,9 +233,7 @@ def _outline(text: str) -> list[Definition]:
     return outline
 
 
-def _located(
-    text: str, outline: list[Definition], writes: list[tuple[str, int]]
-) -> list[tuple[Definition, str, int]]:
+def _located(text: str, outline: list[Definition], writes: list[tuple[str, int]]) -> list[tuple[Definition, str, int]]:
     starts = [d.start for d in outline]
     found = []
     for target, at in writes:
@@ -341,13 +335,11 @@ def _history(text: str, name: str, start: int, end: int) -> tuple[int, bool]:
             head = text[text.rfind("\n", start, at) + 1 : at].strip()
             if follows.startswith(" = ") and (not head or head.endswith(",")):
                 binding, used = (after + 3 if not head else at), False
-            elif follows.startswith((", ", ",)")) and not head.count("(") and " = " in _rest(text, after):
-                binding, used = at, False
-            elif head.startswith(("for ", "async for ")) and " in " not in head and "(" not in head[4:]:
-                binding, used = at, False
-            elif follows.startswith("=") or (
-                follows[:1] == " " and follows[2:] == "=" and follows[1] in "+-*/"
+            elif (follows.startswith((", ", ",)")) and not head.count("(") and " = " in _rest(text, after)) or (
+                head.startswith(("for ", "async for ")) and " in " not in head and "(" not in head[4:]
             ):
+                binding, used = at, False
+            elif follows.startswith("=") or (follows[:1] == " " and follows[2:] == "=" and follows[1] in "+-*/"):
                 pass
             elif not head and follows[:1] in ("[", "."):
                 # The target of a write; what is read on the right of it comes next.

@@ -99,9 +99,7 @@ class Program:
         for node in self.tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
                 found[node.name] = node
-            elif isinstance(node, ast.Assign) and isinstance(
-                node.value, ast.Constant | ast.Tuple | ast.UnaryOp
-            ):
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.Tuple | ast.UnaryOp):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
                         found[target.id] = node
@@ -177,9 +175,7 @@ class Program:
         known = self._classes.get(node)
         if known is not None:
             return known
-        info = self._classes[node] = ClassInfo(
-            node.name, node, tuple(self.dotted(base) for base in node.bases)
-        )
+        info = self._classes[node] = ClassInfo(node.name, node, tuple(self.dotted(base) for base in node.bases))
         for item in node.body:
             if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
                 info.methods[item.name] = self.function(item, info)
@@ -190,9 +186,7 @@ def _note_assigned(found: dict[str, ast.expr], target: ast.expr, value: ast.expr
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         for one, item in zip(target.elts, value.elts, strict=True):
             _note_assigned(found, one, item)
-    elif (
-        isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
-    ):
+    elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
         empty = isinstance(value, ast.Constant) and value.value is None
         if not empty or target.attr not in found:
             found[target.attr] = value

@@ -122,9 +122,7 @@ class Teller:
         event = events.SharedDefaultWritten(events.Memory(storage.name), write, "default", storage.owner)
         return Fact(event, self.program.place(node))
 
-    def input_overwritten(
-        self, name: str, write: Write, called: ast.AST, read: ast.AST, callee: ast.AST
-    ) -> Fact:
+    def input_overwritten(self, name: str, write: Write, called: ast.AST, read: ast.AST, callee: ast.AST) -> Fact:
         event = events.InputOverwritten(
             events.Memory(name),
             self.write(write),

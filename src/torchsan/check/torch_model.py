@@ -69,9 +69,7 @@ class TorchModel:
         machine = self.machine
         place = node
         if name in ("torch.autograd.grad", "torch.autograd.backward"):
-            keep = any(
-                truth(kwargs.get(k)) is not False and k in kwargs for k in ("retain_graph", "create_graph")
-            )
+            keep = any(truth(kwargs.get(k)) is not False and k in kwargs for k in ("retain_graph", "create_graph"))
             machine.backward(tensors_in(args[0]) if args else (), node, keep=keep)
             return machine.unknown() if last == "grad" else Plain()
         if name == "torch.from_numpy":
@@ -99,9 +97,7 @@ class TorchModel:
         grad = Grad.YES if graded and self.machine.mode != "inference" else Grad.NO
         return self.machine.fresh(node, last, grad=grad, leaf=graded)
 
-    def op(
-        self, name: str, args: Args, kwargs: Kwargs, node: ast.AST, texts: list[ast.AST] | None = None
-    ) -> Any:
+    def op(self, name: str, args: Args, kwargs: Kwargs, node: ast.AST, texts: list[ast.AST] | None = None) -> Any:
         """Any op of the effects table: bind its tensors, write, save, make its result."""
         machine, place = self.machine, node
         last = name.rpartition(".")[2]
@@ -116,9 +112,7 @@ class TorchModel:
         if last in NOT_WRITING:
             return args[0]
         if row.writes and "input" in row.writes and last.endswith("_"):
-            return self.inplace(
-                row if row.params else _twin(row.name) or row, last, args, kwargs, node, texts
-            )
+            return self.inplace(row if row.params else _twin(row.name) or row, last, args, kwargs, node, texts)
         if row.readout:
             return Plain()
         for value in args[:1]:
@@ -136,9 +130,7 @@ class TorchModel:
     def perhaps_shared(self, source: Tensor, last: str, node: ast.AST) -> Tensor:
         """`x.float()`: x itself or a copy, so of its memory nothing is claimed."""
         grad = Grad.NO if self.machine.mode in ("no_grad", "inference") else source.wants_grad
-        made = self.machine.fresh(
-            node, last, grad=min(grad, Grad.MAYBE) if self.machine.mode == "unsure" else grad
-        )
+        made = self.machine.fresh(node, last, grad=min(grad, Grad.MAYBE) if self.machine.mode == "unsure" else grad)
         made.storage.kind = "unknown"
         if grad and source.nodes():
             made.node = Node(last, node, source.nodes())
@@ -256,9 +248,7 @@ class TorchModel:
             return self.guess(name, tensor, args, kwargs, node, texts)
         return self.op(f"Tensor.{name}", [tensor, *args], kwargs, node, texts)
 
-    def guess(
-        self, name: str, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call, texts: list[ast.AST]
-    ) -> Any:
+    def guess(self, name: str, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call, texts: list[ast.AST]) -> Any:
         """A method of a value that is only probably a tensor: the same, but the result is no surer."""
         result = self.op(f"Tensor.{name}", [tensor, *args], kwargs, node, texts)
         tensor.sure = False
@@ -377,13 +367,11 @@ class TorchModel:
         texts: list[ast.AST] = list(node.args)
         if layer.inplace:
             label = texts[0] if texts else node
-            machine.write(
-                given[0], node, layer.name, label, origin=layer.place, row=self._result_only(row, layer)
-            )
+            machine.write(given[0], node, layer.name, label, origin=layer.place, row=self._result_only(row, layer))
             return given[0]
         if row is None:
-            graph = Node(layer.name, place, [n for t in given for n in t.nodes()])
-            made = self.output(graph if machine.mode == "grad" else None, Grad.MAYBE, layer.name, node)
+            past = Node(layer.name, place, [n for t in given for n in t.nodes()])
+            made = self.output(past if machine.mode == "grad" else None, Grad.MAYBE, layer.name, node)
             made.sure = False
             return made
         bound: dict[str, list[Tensor]] = {"input": given[:1]}
@@ -421,9 +409,7 @@ class TorchModel:
             optimizer.given = Sequence([optimizer.given, args[0]])
         return Plain() if name != "param_groups" else self.machine.unknown()
 
-    def call_module(
-        self, module: Instance | Layer, name: str, args: Args, kwargs: Kwargs, node: ast.Call
-    ) -> Any:
+    def call_module(self, module: Instance | Layer, name: str, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
         """What nn.Module gives to every module."""
         machine, place = self.machine, node
         if name in ("parameters", "buffers"):
@@ -518,9 +504,7 @@ class _Copier:
             return self.known[id(value)]
         made: Any = value
         if isinstance(value, Tensor):
-            made = Tensor(
-                Storage(value.storage.kind), value.grad, leaf=value.leaf, sure=value.sure, place=value.place
-            )
+            made = Tensor(Storage(value.storage.kind), value.grad, leaf=value.leaf, sure=value.sure, place=value.place)
         elif isinstance(value, Instance):
             made = Instance(value.cls, {}, value.module)
             self.known[id(value)] = made

@@ -23,20 +23,14 @@ LARGE = 300
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="files or folders (.py, .ipynb); - is standard input"
-    )
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders (.py, .ipynb); - is standard input")
     add_output_options(parser)
     group = parser.add_argument_group("checking")
-    group.add_argument(
-        "--select", action="append", metavar="CODES", help="only these rules (TS101, TS2, a name)"
-    )
+    group.add_argument("--select", action="append", metavar="CODES", help="only these rules (TS101, TS2, a name)")
     group.add_argument("--ignore", action="append", metavar="CODES", help="all but these rules")
     group.add_argument("--exclude", action="append", metavar="PATTERN", help="files or folders to leave out")
     group.add_argument("--changed-only", metavar="REV", help="only files that differ from a git revision")
-    group.add_argument(
-        "--baseline", metavar="FILE", help="known findings to keep quiet; made when it is not there"
-    )
+    group.add_argument("--baseline", metavar="FILE", help="known findings to keep quiet; made when it is not there")
     group.add_argument("--update-baseline", action="store_true", help="drop from the baseline what is mended")
     group.add_argument("--statistics", action="store_true", help="count findings by rule")
     group.add_argument("--stdin-name", default="<stdin>", metavar="NAME", help="the name of standard input")
@@ -135,9 +129,7 @@ def _gather(report: Report, findings: list[Finding], config: Config) -> None:
             report.add(finding)
 
 
-def _without_known(
-    findings: list[Finding], config: Config, args: argparse.Namespace, report: Report
-) -> list[Finding]:
+def _without_known(findings: list[Finding], config: Config, args: argparse.Namespace, report: Report) -> list[Finding]:
     """Leave out what the baseline knows; make or shrink the file where that was asked for."""
     _show_cells(findings)
     if not config.baseline:

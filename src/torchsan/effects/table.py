@@ -54,9 +54,7 @@ class OpEffects:
             for what, sources in self.may_need.items()
         ]
         if not facts and self.params and self.view != "multi" and not self.readout:
-            facts = [
-                "its gradient needs none of the tensors given or returned: they may be written afterwards"
-            ]
+            facts = ["its gradient needs none of the tensors given or returned: they may be written afterwards"]
         facts += self._memory()
         if self.random:
             facts.append("it draws random numbers")

@@ -44,7 +44,7 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 
 def _differentiable(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.layout == torch.strided and tensor.numel() > 0
+    return bool(tensor.is_floating_point() and tensor.layout == torch.strided and tensor.numel() > 0)
 
 
 def _copies(tensors: Sequence[torch.Tensor], graded: int | None) -> list[torch.Tensor]:
@@ -133,7 +133,7 @@ def _note_aliases(tally: Tally, call: Call, tensors: list[torch.Tensor], names: 
 
 def _address(tensor: torch.Tensor) -> int:
     try:
-        return tensor.untyped_storage().data_ptr()
+        return int(tensor.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):
         return 0
 

@@ -65,7 +65,6 @@ def check(fact: Any, flow: Any) -> Finding | None:
     return stated(judge(fact.event, flow), fact)
 
 
-
 def _notes(event: StaleSave) -> tuple[str, ...]:
     if event.needed is None:
         return ("no backward has needed it yet; one that does will fail",)

@@ -86,7 +86,6 @@ def check(fact: Any, flow: Any) -> Finding | None:
     return stated(judge(fact.event, flow), fact)
 
 
-
 def _story(event: StaleSave) -> tuple[str, ...]:
     if event.save.in_backward:
         return ("the value was saved by a backward with create_graph=True, which the next backward goes through",)

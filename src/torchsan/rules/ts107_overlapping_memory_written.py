@@ -77,7 +77,9 @@ def check(fact: Any, flow: Any) -> Finding | None:
     if event.origin is not None:
         spans.append(event.origin.span("cause", "expanded here: no memory is copied"))
     if event.write.line is not None:
-        spans.extend(event.write.line.spans("mutated", "changes every element along the expanded dimension", primary=True))
+        spans.extend(
+            event.write.line.spans("mutated", "changes every element along the expanded dimension", primary=True)
+        )
     message = f"an element of {event.memory.quoted} is written, and others share its memory"
     why = "an expanded dimension has stride 0: every index along it is the same memory"
     return stated(finding(globals(), message, spans, why=why, fixes=FIX), fact)

@@ -74,7 +74,6 @@ def check(fact: Any, flow: Any) -> Finding | None:
     return stated(judge(fact.event, flow), fact)
 
 
-
 def _ideas(event: StaleSave) -> tuple[Fix, ...]:
     if event.write.kind == "foreign":
         return (idea("hand out a copy: .numpy().copy(), or .clone() before from_numpy memory enters the model"),)

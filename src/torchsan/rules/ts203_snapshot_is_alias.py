@@ -75,7 +75,6 @@ def check(fact: Any, flow: Any) -> Finding | None:
     return stated(judge(fact.event, flow), fact)
 
 
-
 def _message(event: AliasedSnapshot) -> str:
     name = event.memory.quoted
     if event.form == "list":

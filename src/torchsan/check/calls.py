@@ -9,13 +9,16 @@ from torchsan.check.torch_names import GRAD_MODES, RUN_QUESTIONS, TENSOR_ONLY, W
 from torchsan.check.values import (
     Class,
     Function,
+    Grad,
     Instance,
     Layer,
     Library,
     Mapping,
     Method,
+    Node,
     Optimizer,
     Plain,
+    Save,
     Sequence,
     Snapshot,
     Tensor,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
 MAX_DEPTH = 14
 MOST_ITEMS = 40
 MAX_DEPTH_ALONE = 4
-ROUNDS = 2
 _PLAIN_BUILTINS = words(
     """print len range int float str bool isinstance issubclass hasattr repr format id hash type abs round ord
     chr callable dir open input divmod any all"""
@@ -56,6 +58,8 @@ class Calls:
         def run_block(self, body: list[ast.stmt], scope: Any) -> str: ...
         def derived(self, value: Any) -> Any: ...
         def find_global(self, name: str) -> Any: ...
+        @property
+        def rounds(self) -> int: ...
 
     def value_Call(self, node: ast.Call, scope: Any) -> Any:
         if isinstance(node.func, ast.Name) and node.func.id == "super":
@@ -337,6 +341,9 @@ class Calls:
             return self.torch.call_optimizer(receiver, name, args, node)
         if isinstance(receiver, Layer) or (isinstance(receiver, Instance) and receiver.module):
             return self.torch.call_module(receiver, name, args, kwargs, node)
+        if isinstance(receiver, Instance) and name == "save_for_backward":
+            receiver.attributes[" saved"] = Sequence(list(args))
+            return Plain(None, True)
         if isinstance(receiver, Class) and name == "apply":
             return self.apply_function(receiver, args, node)
         if isinstance(receiver, Snapshot):
@@ -357,6 +364,9 @@ class Calls:
             if method is not None:
                 method.bound = instance
                 return self.call_function(method, args, kwargs, node)
+            if name == "__init__" and args and self.inherits(instance.cls, ("torch.optim.Optimizer",)):
+                groups = Mapping({"params": Sequence(self.iterate(args[0], node))})
+                instance.attributes["param_groups"] = Sequence([groups])
             layer = self.layer_of(instance, node) if name == "forward" else None
             if layer is not None:
                 return self.torch.call_layer(layer, args, kwargs, node)
@@ -409,7 +419,22 @@ class Calls:
         finally:
             self.machine.mode = previous
         marked = _calls(forward.info.node, "mark_dirty")
-        return self.of_custom(returned, given, before, marked, node)
+        result = self.of_custom(returned, given, before, marked, node)
+        if isinstance(result, Tensor) and result is not returned and not result.view:
+            self.keep_saved(result, context, given, cls.info.name, node)
+        return result
+
+    def keep_saved(self, result: Tensor, context: Instance, given: list[Tensor], name: str, node: ast.Call) -> None:
+        """What `ctx.save_for_backward` was given is kept for the Function's backward."""
+        grad = max((t.wants_grad for t in given), default=Grad.NO)
+        if grad == Grad.NO or self.machine.mode != "grad":
+            return
+        result.node = Node(name, node, [n for t in given for n in t.nodes()])
+        result.grad = grad
+        for tensor in tensors_in(context.attributes.get(" saved")):
+            time, certain = self.machine.clock, grad == Grad.YES
+            result.node.saves.append(Save(tensor.storage, time, "saved tensor", None, certain))
+            tensor.storage.saved = True
 
     def of_custom(
         self, returned: Any, given: list[Tensor], before: dict[int, int], marked: bool, node: ast.Call
@@ -456,7 +481,7 @@ class Calls:
         known = [a.value for a in args if isinstance(a, Plain) and a.known and isinstance(a.value, int)]
         if len(known) == len(args) and 1 <= len(known) <= 2 and len(range(*known)) <= 4:
             return Sequence([Plain(i, True) for i in range(*known)])
-        return Sequence([Plain() for _ in range(ROUNDS)])
+        return Sequence([Plain() for _ in range(self.rounds)])
 
     def builtin_zip(self, args: list[Any], node: ast.Call) -> Any:
         columns = [self.iterate(a, node) for a in args]

@@ -31,7 +31,7 @@ from torchsan.check.values import (
     tensors_in,
 )
 
-ROUNDS = 2
+ROUNDS, ROUNDS_ALONE = 3, 2
 BUDGET = 40_000
 BUDGET_ALONE = 1_200
 BUILTINS = frozenset(dir(builtins))
@@ -91,6 +91,11 @@ class Interpreter(Calls):
         self.lazy = False
         self.defaults: dict[ast.expr, Any] = {}
         self.instances: list[Instance] = []
+
+    @property
+    def rounds(self) -> int:
+        """How often a loop of unknown length is followed: what one round leaves behind shows in the next."""
+        return ROUNDS_ALONE if self.lazy else ROUNDS
 
     def forget(self) -> None:
         """Take apart what refers to itself, so that memory is freed without the garbage collector."""
@@ -187,7 +192,7 @@ class Interpreter(Calls):
     run_AsyncFor = run_For
 
     def run_While(self, node: ast.While, scope: Scope) -> str:
-        for _ in range(ROUNDS):
+        for _ in range(self.rounds):
             self.value(node.test, scope)
             left = self.run_block(node.body, scope)
             if left == "break":
@@ -399,6 +404,8 @@ class Interpreter(Calls):
             return TRUE if name == "training" else Method(owner, name, node)
         if isinstance(owner, Tensor):
             return self.tensor_attribute(owner, name, node)
+        if isinstance(owner, Method) and owner.name == "super":
+            return Method(owner, name, node)
         if isinstance(owner, Sequence) and name in owner.fields:
             return owner.take(owner.fields.index(name) + 1)[-1]
         if isinstance(owner, Sequence | Mapping | Optimizer | Snapshot | Plain):
@@ -654,7 +661,7 @@ class Interpreter(Calls):
     def iterate(self, value: Any, node: ast.AST) -> list[Any]:
         if isinstance(value, Sequence):
             if value.make is not None:
-                return value.take(ROUNDS)
+                return value.take(self.rounds)
             return list(value.items[:6])
         if isinstance(value, Layer):
             return value.children[:6]
@@ -662,10 +669,10 @@ class Interpreter(Calls):
             return [Plain(k, True) if isinstance(k, str | int) else Plain() for k in value.items][:6]
         if isinstance(value, Tensor) and value.sure:
             place = node
-            return [self.machine.view_of(value, place, "unbind", "several") for _ in range(ROUNDS)]
+            return [self.machine.view_of(value, place, "unbind", "several") for _ in range(self.rounds)]
         if isinstance(value, Plain):
-            return [Plain() for _ in range(ROUNDS)]
-        return [self.derived(value) for _ in range(ROUNDS)]
+            return [Plain() for _ in range(self.rounds)]
+        return [self.derived(value) for _ in range(self.rounds)]
 
 
 def _handlers(prefix: str) -> dict[type[ast.AST], Callable[..., Any]]:

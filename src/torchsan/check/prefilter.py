@@ -42,6 +42,7 @@ _NOT_TENSOR_STARTS = (
     "OrderedDict",
 )
 _SEVERAL = (",",)
+_IN_PLACE_SIGNS = ("inplace=True", "LU(True)", "LU6(True)", "wish(True)", "inplace = True")
 _GRADIENT_SIGNS = (
     "nn.",
     "Parameter(",
@@ -51,7 +52,8 @@ _GRADIENT_SIGNS = (
     "=torch.",
     ".backward(",
 )
-_PLAIN_VALUE = re.compile(r"(?:[-+]?\d+(?!\.)[ \t]*(?:#|$)|[fbr]?[\"']|len\(|\[|str\(|int\(|\($|\([^\n]*,\)$)", re.M)
+_PLAIN_VALUE = re.compile(r"(?:[fbr]?[\"']|len\(|\[|str\(|int\(|\($|\([^\n]*,\)$)", re.M)
+_COUNTED = re.compile(r"[-+*/]= [-+]?\d+[ \t]*(?:#|$)")
 _QUIET_FUNCTIONS = re.compile(
     r"(?:_?init_weights|reset_parameters|_?init_\w*|trunc_normal|_no_grad\w*|load_\w*|convert_\w*|fuse\w*)$"
 )
@@ -110,7 +112,7 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     if not possible and not any(sign in text for sign in _GRADIENT_SIGNS):
         return found
     trains = ".backward(" in text or "inference_mode" in text
-    in_place_layers = "inplace=True" in text
+    in_place_layers = any(sign in text for sign in _IN_PLACE_SIGNS)
     found.whole = trains or (in_place_layers and "__main__" in text)
     writes = _writes(text)
     if not writes and not in_place_layers and not trains:
@@ -270,6 +272,9 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
             return False, False
         if value.startswith(_SEVERAL) or _keeps_result().search(value) or _own_call_keeps(text, value):
             return True, False
+    if _COUNTED.search(_rest(text, at)):
+        # `n += 1` is mostly a counter.
+        return False, False
     if not used:
         loop = _loop_around(text, definition, max(binding, definition.start), at)
         used = loop is not None and _history(text, target, *loop)[1]
@@ -401,7 +406,9 @@ def _has_inplace(text: str, definition: Definition) -> bool:
     while owner is not None and owner.owner is not None:
         owner = owner.owner
     holder = owner or definition
-    return definition.name != "__init__" and "inplace=True" in text[holder.start : holder.end]
+    return definition.name != "__init__" and any(
+        text.find(sign, holder.start, holder.end) >= 0 for sign in _IN_PLACE_SIGNS
+    )
 
 
 def _callers(text: str, outline: list[Definition], helpers: set[str]) -> list[Definition]:

@@ -61,6 +61,8 @@ class TorchModel:
             return self.construct(last, args, kwargs, node)
         if name in ("copy.deepcopy", "copy.copy"):
             return self.copied(args[0], node, deep=last == "deepcopy") if args else Plain()
+        if name == "numpy.asarray" and args and isinstance(args[0], Tensor) and args[0].sure:
+            return self.method_numpy(args[0], args, kwargs, node)
         if name.startswith("torch."):
             return self.torch_function(name, last, args, kwargs, node)
         return self.machine.unknown(tensors_in(Sequence([*args, *kwargs.values()])), node)

@@ -88,7 +88,7 @@ def _schema_row(name: str, overloads: list[Any]) -> Row:
     if not plain or not any("Tensor" in str(a.type) for s in plain for a in s.arguments):
         return {}
     row: Row = {}
-    written = {a.name for s in plain for a in s.arguments if a.alias_info and a.alias_info.is_write}
+    written = {a.name for s in plain for a in s.arguments if _is_written(a)}
     if written:
         row["writes"] = ["input" if n == "self" else n for n in sorted(written)]
     if name in READOUTS or all(_returns_python(s) for s in plain):
@@ -99,6 +99,10 @@ def _schema_row(name: str, overloads: list[Any]) -> Row:
     if any(torch.Tag.nondeterministic_seeded in _tags(s) for s in plain):
         row["random"] = True
     return row
+
+
+def _is_written(argument: Any) -> bool:
+    return bool(argument.alias_info and argument.alias_info.is_write and "Tensor" in str(argument.type))
 
 
 def _returns_python(schema: Any) -> bool:
@@ -264,6 +268,8 @@ def _probe_instance(tally: Tally, module: Any, given: Any) -> None:
 
 def _row_of(tally: Tally, names: list[str], *, inplace: bool = False) -> Row:
     row: Row = {"params": list(dict.fromkeys(names))}
+    if inplace:
+        row["writes"] = ["input"]
     for key, always in (("needs", True), ("may_need", False)):
         needs: dict[str, list[str]] = {}
         for what, source in tally.pairs("need:", always=always):

@@ -175,6 +175,13 @@ def _writes(text: str) -> list[tuple[str, int]]:
             continue
         if target:
             found.append((target, start))
+    at = text.find(".data = ")
+    while at >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        target = _root(text[start:at])
+        if target:
+            found.append((target, start))
+        at = text.find(".data = ", at + 8)
     return found
 
 

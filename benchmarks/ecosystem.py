@@ -1,6 +1,6 @@
 """Count findings on real packages: `python benchmarks/ecosystem.py FOLDER [--sample N]`.
 
-    pip download --no-deps transformers timm diffusers     # then unpack the wheels into FOLDER
+pip download --no-deps transformers timm diffusers     # then unpack the wheels into FOLDER
 """
 
 from __future__ import annotations

@@ -170,6 +170,16 @@ class GradientCut:
 
 
 @dataclass(frozen=True, slots=True)
+class StaleCast:
+    """Autocast's cached copy of a weight was used after the weight had been stepped."""
+
+    memory: Memory
+    write: Write
+    cast: Line | None
+    needed: Line | None
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReused:
     """A backward went through a part of the graph whose saved values an earlier backward had released."""
 
@@ -189,5 +199,6 @@ Event = (
     | InputOverwritten
     | SharedDefaultWritten
     | GradientCut
+    | StaleCast
     | GraphReused
 )

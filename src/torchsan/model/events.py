@@ -153,8 +153,9 @@ class SharedDefaultWritten:
 
     memory: Memory
     write: Write
-    form: Literal["default", "global"]
+    form: Literal["default", "global", "stored"]
     function: str
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench page screenshots clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,15 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# The page of the HTML report, from its sources in web/.
+page:
+	$(PYTHON) web/build.py
+
+# The pictures of that page, made by its test in a real Chromium.
+screenshots: $(STAMP)
+	mkdir -p docs/images
+	TORCHSAN_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/python -m pytest tests/report/test_page.py -k light_and_dark
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/overhead.py

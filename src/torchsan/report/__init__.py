@@ -18,6 +18,7 @@ FORMATS = {
     "sarif": "torchsan.report.sarif",
     "github": "torchsan.report.github",
     "junit": "torchsan.report.junit",
+    "html": "torchsan.report.html",
 }
 
 

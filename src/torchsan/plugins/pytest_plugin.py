@@ -1,0 +1,131 @@
+"""`pytest --torchsan`: every test runs under the sanitizer, and one with a finding fails.
+
+    pytest --torchsan            a test with a finding fails with the report
+    pytest --torchsan=warn       it passes, the report is a warning
+    @pytest.mark.torchsan(ignore=["TS204"])      not these codes (or names) in this test
+    [tool.pytest.ini_options]
+    torchsan = "fail"            as if --torchsan were given; or "warn"
+    torchsan_ignore = ["TS204"]  not these codes anywhere
+
+pytest loads this file in every run, so it imports nothing but pytest until a test is to be watched.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from torchsan.model import Finding, Report
+
+MODES = ("fail", "warn")
+OPTION = "--torchsan"
+
+
+class TorchsanWarning(pytest.PytestWarning):
+    """A finding in a test, under `--torchsan=warn`."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("torchsan", "sanitizer for PyTorch programs")
+    group.addoption(
+        OPTION,
+        nargs="?",
+        const="fail",
+        metavar="MODE",
+        help="run tests under the sanitizer; a test with a finding fails, or only warns (--torchsan=warn)",
+    )
+    parser.addini("torchsan", "run tests under the sanitizer: fail or warn", default="")
+    parser.addini("torchsan_ignore", "codes that torchsan does not report in tests", "args", default=[])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
+    """`pytest --torchsan tests` means the folder `tests`, not the mode `tests`."""
+    if OPTION in args:
+        args[:] = [f"{OPTION}=fail" if text == OPTION else text for text in args]
+        early_config.known_args_namespace = parser.parse_known_args(
+            args, namespace=copy.copy(early_config.option)
+        )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "torchsan(ignore=[...]): codes that torchsan does not report in this test"
+    )
+    mode = config.getoption("torchsan") or config.getini("torchsan")
+    if not mode:
+        return
+    if mode not in MODES:
+        raise pytest.UsageError(f"{OPTION} is {' or '.join(MODES)}, not {mode!r}")
+    config.pluginmanager.register(_Watcher(mode, config.getini("torchsan_ignore")), "torchsan-watcher")
+
+
+def _ignored_by(item: pytest.Item) -> set[str]:
+    ignored: set[str] = set()
+    for marker in item.iter_markers("torchsan"):
+        codes = marker.kwargs.get("ignore", ())
+        if marker.args or set(marker.kwargs) - {"ignore"} or not isinstance(codes, (str, list, tuple, set)):
+            raise pytest.UsageError(f"{item.nodeid}: the marker is used as torchsan(ignore=['TS101'])")
+        ignored |= {codes} if isinstance(codes, str) else set(codes)
+    return ignored
+
+
+class _Watcher:
+    """Watches the call of each test; fixtures run outside, since their contexts outlive the call."""
+
+    def __init__(self, mode: str, ignore: list[str]) -> None:
+        self.mode = mode
+        self.ignore = set(ignore)
+
+    def pytest_report_header(self) -> str:
+        return f"torchsan: tests are watched, findings {self.mode}"
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        import torchsan
+
+        ignored = self.ignore | _ignored_by(item)
+        report: Report | None = None
+        try:
+            with torchsan.watch() as report:
+                result = yield
+        except BaseException:
+            if report is not None and (told := _told(report, ignored)):
+                item.add_report_section("call", "torchsan", told)
+            raise
+        if told := _told(report, ignored):
+            if self.mode == "fail":
+                pytest.fail(told, pytrace=False)
+            item.warn(TorchsanWarning(told))
+        return result
+
+
+def _told(report: Report, ignored: set[str]) -> str:
+    """The findings that ask for action and are not ignored, as text; empty when there are none."""
+    alarms: list[Finding] = [f for f in report.alarms if not {f.code, f.name} & ignored]
+    if not alarms:
+        return ""
+    from torchsan.model import Report
+    from torchsan.report import render
+
+    return render(Report(findings=alarms)).rstrip()
+
+
+@pytest.fixture
+def torchsan_verify() -> Any:
+    """`torchsan_verify(model, args, kwargs)`: fails unless every capture that succeeds is faithful to eager."""
+    import torchsan
+
+    def check(model: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Report:
+        report: Report = torchsan.verify(model, args, kwargs, **options)
+        if report.alarms:
+            from torchsan.report import render
+
+            pytest.fail(render(report).rstrip(), pytrace=False)
+        return report
+
+    return check

@@ -13,6 +13,7 @@ pytest loads this file in every run, so it imports nothing but pytest until a te
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> None:
     """`pytest --torchsan tests` means the folder `tests`, not the mode `tests`."""
     if OPTION in args:
         args[:] = [f"{OPTION}=fail" if text == OPTION else text for text in args]
@@ -89,24 +92,32 @@ class _Watcher:
         import torchsan
 
         ignored = self.ignore | _ignored_by(item)
-        report: Report | None = None
+        raised: set[object] = set()
+
+        def note(finding: Finding) -> None:
+            # Met while torch's own error is in flight. Either the error ends the test, and then its message
+            # tells the finding, or the test expects it (`pytest.raises`), and then nothing is amiss.
+            if sys.exc_info()[1] is not None:
+                raised.add(finding.key)
+
+        watch = torchsan.watch(on_finding=note)
         try:
-            with torchsan.watch() as report:
+            with watch:
                 result = yield
         except BaseException:
-            if report is not None and (told := _told(report, ignored)):
+            if told := _told(watch.report, ignored, raised):
                 item.add_report_section("call", "torchsan", told)
             raise
-        if told := _told(report, ignored):
+        if told := _told(watch.report, ignored, raised):
             if self.mode == "fail":
                 pytest.fail(told, pytrace=False)
             item.warn(TorchsanWarning(told))
         return result
 
 
-def _told(report: Report, ignored: set[str]) -> str:
-    """The findings that ask for action and are not ignored, as text; empty when there are none."""
-    alarms: list[Finding] = [f for f in report.alarms if not {f.code, f.name} & ignored]
+def _told(report: Report, ignored: set[str], raised: set[object]) -> str:
+    """The alarms that are neither ignored nor raised, as text; empty when there are none."""
+    alarms = [f for f in report.alarms if not {f.code, f.name} & ignored and f.key not in raised]
     if not alarms:
         return ""
     from torchsan.model import Report

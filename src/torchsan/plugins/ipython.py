@@ -20,10 +20,8 @@ def _run(shell: Any, cell: str) -> None:
     name = shell.compile.cache(source)
     body = shell.compile.ast_parse(source, filename=name).body
     split = len(body) - 1 if body and isinstance(body[-1], ast.Expr) else len(body)
-    parts = (ast.Module(body[:split], []), ast.Interactive(body[split:]))
-    for tree, mode in zip(parts, ("exec", "single"), strict=True):
-        if tree.body:
-            exec(shell.compile(tree, name, mode), shell.user_ns)
+    exec(shell.compile(ast.Module(body[:split], []), name, "exec"), shell.user_ns)
+    exec(shell.compile(ast.Interactive(body[split:]), name, "single"), shell.user_ns)
 
 
 def _torchsan(line: str, cell: str) -> None:

@@ -22,6 +22,7 @@ def fragment(report: Report) -> str:
         force_terminal=True,
         color_system="truecolor",
         highlight=False,
+        force_jupyter=False,
     )
     for line in lines(report, Options()):
         console.print(line, soft_wrap=True, highlight=False)

@@ -96,7 +96,7 @@ def test_an_error_of_torch_is_explained() -> None:
 
 
 def test_an_error_of_the_user_is_left_alone() -> None:
-    with pytest.raises(KeyError, match="^'mine'$"):
+    with pytest.raises(KeyError, match=r"^'mine'$"):
         _fit(Tiny("unknown"), TorchsanCallback())
     assert api.current() is None
 

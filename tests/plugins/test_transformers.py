@@ -13,8 +13,8 @@ from torchsan.observe import api
 transformers = pytest.importorskip("transformers", reason="needs transformers", exc_type=ImportError)
 pytest.importorskip("accelerate", reason="the trainer of transformers needs accelerate")
 
-from torchsan.plugins.first_steps import FindingsError
-from torchsan.plugins.transformers import TorchsanCallback
+from torchsan.plugins.first_steps import FindingsError  # noqa: E402
+from torchsan.plugins.transformers import TorchsanCallback  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

@@ -128,7 +128,7 @@ def _told(report: Report, ignored: set[str], raised: set[object]) -> str:
 
 @pytest.fixture
 def torchsan_verify() -> Any:
-    """`torchsan_verify(model, args, kwargs)`: fails unless every capture that succeeds is faithful to eager."""
+    """`torchsan_verify(model, args, kwargs)`: fails when a capture of the model is not the model."""
     import torchsan
 
     def check(model: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Report:

@@ -82,7 +82,9 @@ def _torchsan(program: Path) -> str:
     command = [sys.executable, "-m", "torchsan", "run", "--output", str(report), program.name]
     subprocess.run(command, cwd=program.parent, env=environment, capture_output=True, timeout=120)
     try:
-        return report.read_text(encoding="utf-8") if report.exists() else ""
+        text = report.read_text(encoding="utf-8") if report.exists() else ""
+        # Where torch is installed on the machine that builds the site is nobody's business.
+        return re.sub(r"\S*/site-packages/", "…/site-packages/", text)
     finally:
         report.unlink(missing_ok=True)
 
@@ -95,11 +97,12 @@ def _case(folder: Path) -> str:
         log.warning("gallery: %s is not reported as %s", before, about["code"])
     if (silent := _torchsan(after)) and "[TS" in silent:
         log.warning("gallery: %s is reported, and should not be: %s", after, silent)
+    program = before.read_text(encoding="utf-8")
     texts = [path.read_text(encoding="utf-8").splitlines() for path in (before, after)]
     diff = "\n".join(difflib.unified_diff(*texts, "before.py", "after.py", lineterm="", n=1))
     source = f" ([where people met it]({about['source']}))" if "source" in about else ""
     return (
-        f"## {about['title']}\n\n{textwrap.dedent(about['text']).strip()}{source}\n\n{_code('\n'.join(texts[0]))}\n"
+        f"## {about['title']}\n\n{textwrap.dedent(about['text']).strip()}{source}\n\n{_code(program)}\n"
         f"What torchsan says:\n\n{_code(told, 'text')}\nMended:\n\n{_code(diff, 'diff')}"
     )
 
@@ -111,6 +114,13 @@ def gallery_page() -> str:
         " run when this page was built.\n\n"
     )
     return head + "\n".join(cases)
+
+
+def on_config(config: Any) -> Any:
+    """Each rule has its place in the navigation."""
+    pages = ["rules/index.md", *(f"rules/{code.lower()}.md" for code in all_rules())]
+    config.nav = [{"Rules": pages} if "Rules" in entry else entry for entry in config.nav]
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:

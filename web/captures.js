@@ -1,6 +1,6 @@
 // For `verify`: methods × variants, and the module tree with where eager and capture part.
-const GOOD = new Set(["faithful", "same", "equal", "agrees", "ok"]);
-const BAD = new Set(["unfaithful", "differs", "wrong", "error", "fails"]);
+const GOOD = new Set(["faithful", "same", "equal", "agrees", "ok", "yes"]);
+const BAD = new Set(["unfaithful", "differs", "wrong", "error", "fails", "refuses", "no"]);
 
 function verdict(text) {
   const word = text.split(/[\s:,(]/)[0].toLowerCase();

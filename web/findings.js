@@ -54,6 +54,7 @@ function said(what, text) {
 }
 
 function fixBlock(fix) {
+  if (fix.applicability === "unsafe" && !fix.diff) return said("help", fix.title);
   const proof = (fix.proof || {}).summary;
   const cost = fix.cost_bytes > 0 ? make("span", { class: "chip" }, `+${bytes(fix.cost_bytes)}`) : null;
   return make(

@@ -49,6 +49,7 @@ def overwritten(path: str, **more: object) -> Finding:
                 4_000_000,
                 {"summary": "runs, and all 62 gradients equal the reference"},
             ),
+            Fix("write to new memory"),
         ),
         "count": 3,
     }

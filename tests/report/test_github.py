@@ -41,6 +41,7 @@ def test_the_annotation_sits_on_the_primary_place(tmp_path: Path) -> None:
     }
     assert message.splitlines()[0].endswith("saved it for its gradient (3 times)")
     assert "100% <of> the gradient & more" in message
+    assert "fix (verified): h = h + 1\nhelp: write to new memory\n" in message
 
 
 def test_a_place_of_several_lines_has_no_columns(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_a_finding_shows_its_places_and_its_fix(browser: Browser, tmp_path: Path
         "why: d exp(x)/dx",
         "verified",
         "+4.0 MB",
+        "help: write to new memory",
     ):
         assert words in detail
     marks = browser.evaluate(
@@ -199,7 +200,8 @@ def test_strange_text_stays_text(browser: Browser, tmp_path: Path) -> None:
 def test_a_clean_report_says_so(browser: Browser, tmp_path: Path) -> None:
     _open(browser, Report(command=["torchsan", "run", "x.py"]), tmp_path)
     assert "nothing found" in browser.text("#summary")
-    assert browser.evaluate("document.getElementById('below').hidden") is True
+    assert browser.evaluate("document.getElementById('below').offsetHeight") == 0
+    assert browser.evaluate("document.documentElement.scrollHeight <= innerHeight") is True
 
 
 def test_it_prints_every_finding(browser: Browser, tmp_path: Path) -> None:

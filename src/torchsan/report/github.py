@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchsan.model import Finding, Report
 from torchsan.report import Options
+from torchsan.report.words import remarks
 
 COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
@@ -20,10 +21,7 @@ def _body(finding: Finding) -> str:
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     said = [finding.message + times]
     said += [f"{span.path}:{span.line}: {span.label}" for span in finding.spans if span.label]
-    said += [f"why: {finding.why}"] if finding.why else []
-    said += finding.notes
-    said += [f"fix ({fix.applicability}): {fix.title}" for fix in finding.fixes]
-    return "\n".join([*said, f"more: torchsan explain {finding.code}"])
+    return "\n".join([*said, *remarks(finding), f"more: torchsan explain {finding.code}"])
 
 
 def _command(finding: Finding) -> str:

@@ -15,6 +15,7 @@ from torchsan.model import Finding, Fix, Report, Span
 from torchsan.model.source import real_path, source_line
 from torchsan.report import Options
 from torchsan.report.diffs import edits
+from torchsan.report.words import remarks
 from torchsan.version import __version__
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -78,19 +79,13 @@ def _fingerprint(finding: Finding) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _message(finding: Finding) -> str:
-    said = [finding.message, *([f"Why: {finding.why}"] if finding.why else []), *finding.notes]
-    said += [f"Fix ({fix.applicability}): {fix.title}" for fix in finding.fixes]
-    return "\n".join(said)
-
-
 def _result(finding: Finding, rules: Sequence[str]) -> dict[str, Any]:
     others = [span for span in finding.spans if span is not finding.primary]
     result: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": rules.index(finding.code),
         "level": finding.level,
-        "message": {"text": _message(finding)},
+        "message": {"text": "\n".join([finding.message, *remarks(finding)])},
         "locations": [_location(finding.primary)],
         "occurrenceCount": finding.count,
         "partialFingerprints": {"torchsanLine/v1": _fingerprint(finding)},

@@ -17,8 +17,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "src"))
@@ -123,7 +121,9 @@ def on_config(config: Any) -> Any:
     return config
 
 
-def on_files(files: Files, config: Any) -> Files:
+def on_files(files: Any, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
     rules = all_rules()
     pages = {"rules/index.md": rules_index(rules), "errors.md": errors_page(rules), "gallery.md": gallery_page()}
     pages |= {f"rules/{code.lower()}.md": rule_page(rule) for code, rule in rules.items()}

@@ -22,7 +22,7 @@ function drawFindings() {
       finding.count > 1 ? make("span", { class: "chip" }, `× ${finding.count}`) : null,
       finding.certainty === "possible" ? make("span", { class: "chip" }, "possible") : null,
       make("div", {}, finding.message),
-      make("div", { class: "where" }, `${at.path}:${at.line}`),
+      make("div", { class: "where", title: at.path }, `${at.path.replace(INSTALLED, "")}:${at.line}`),
     );
   });
   if (!rows.length) {
@@ -66,8 +66,16 @@ function fixBlock(fix) {
   );
 }
 
+function fileBlocks(finding, path, around) {
+  const spans = finding.spans.filter((span) => span.path === path).sort((a, b) => a.line - b.line);
+  const at = spans.find((span) => span.primary) || spans[0];
+  return [placeTitle(path, at.line), sourceBlock(path, spans, around)];
+}
+
 function findingBlocks(finding) {
   const paths = [...new Set([primary(finding).path, ...finding.spans.map((span) => span.path)])];
+  const own = paths.filter((path) => !INSTALLED.test(path));
+  const libraries = paths.filter((path) => INSTALLED.test(path));
   const notes = finding.notes.map((note) => {
     const [, what, text] = /^(why): (.*)$/s.exec(note) || [null, "note", note];
     return said(what, text);
@@ -81,13 +89,11 @@ function findingBlocks(finding) {
       make("span", { class: "chip" }, finding.certainty),
       finding.count > 1 ? make("span", { class: "chip" }, `${finding.count} times`) : null,
     ),
-    ...paths.flatMap((path) => {
-      const spans = finding.spans.filter((span) => span.path === path).sort((a, b) => a.line - b.line);
-      return [make("h3", {}, `${path}:${spans.find((span) => span.primary)?.line || spans[0].line}`), sourceBlock(path, spans)];
-    }),
+    ...own.flatMap((path) => fileBlocks(finding, path, 3)),
     ...notes,
     ...finding.fixes.map(fixBlock),
     said("more", make("code", {}, `torchsan explain ${finding.code}`)),
+    ...libraries.flatMap((path) => fileBlocks(finding, path, 1)),
   ];
 }
 
@@ -102,7 +108,7 @@ function drawDetail() {
 function showPlace(title, place, role, label) {
   const [path, line, column, endLine, endColumn] = place;
   const span = { line, column, end_line: endLine, end_column: endColumn, role, label, primary: true };
-  byId("detail").replaceChildren(make("h2", {}, title), make("h3", {}, `${path}:${line}`), sourceBlock(path, [span], 5));
+  byId("detail").replaceChildren(make("h2", {}, title), placeTitle(path, line), sourceBlock(path, [span], 5));
 }
 
 function choose(index) {

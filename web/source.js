@@ -41,6 +41,13 @@ function codeLine(text, spans) {
   return line;
 }
 
+// Where a library is installed says nothing; its name and file do.
+const INSTALLED = /^.*\/(?:site|dist)-packages\//;
+
+function placeTitle(path, line) {
+  return make("h3", { title: path }, `${path.replace(INSTALLED, "")}:${line}`);
+}
+
 function lineText(path, number) {
   for (const [start, lines] of data.sources[path] || []) {
     if (number >= start && number < start + lines.length) return lines[number - start];

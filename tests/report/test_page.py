@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from torchsan.model import Report, Span
 from torchsan.report import render
 
 EXECUTABLE = find_browser()
+ROOT = Path(__file__).parents[2]
+SRC, GALLERY = ROOT / "src", ROOT / "docs" / "gallery"
 
 pytestmark = [
     pytest.mark.slow,
@@ -134,9 +138,23 @@ def test_light_and_dark_differ_and_the_button_switches(browser: Browser, tmp_pat
     assert first != second
     browser.click("#theme")
     assert browser.evaluate(paper) == light
-    if kept := os.environ.get("TORCHSAN_SCREENSHOTS"):
-        for name in ("light.png", "dark.png"):
-            shutil.copy(tmp_path / name, Path(kept) / f"report-{name}")
+
+
+def test_a_real_run_is_shown(browser: Browser, tmp_path: Path) -> None:
+    """Also takes the pictures of the README and the site, when told where to put them."""
+    shutil.copy(GALLERY / "shortcut-relu" / "before.py", tmp_path / "train.py")
+    command = [sys.executable, "-m", "torchsan", "run", "--html", "report.html", "train.py"]
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=300)
+    browser.open(tmp_path / "report.html")
+    browser.settle()
+    assert "TS101" in browser.text("#detail h2")
+    assert browser.text("#detail h3") == "train.py:13"
+    assert "self.branch(x)" in browser.text("#detail .source")
+    if pictures := os.environ.get("TORCHSAN_SCREENSHOTS"):
+        for scheme in ("light", "dark"):
+            browser.prefer(scheme)
+            browser.screenshot(Path(pictures) / f"report-{scheme}.png")
 
 
 def test_captures_are_a_table_of_methods_and_variants(browser: Browser, tmp_path: Path) -> None:

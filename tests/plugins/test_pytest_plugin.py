@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import re
 import subprocess
@@ -174,3 +175,32 @@ def test_conftest_of_the_folder_is_found_after_the_bare_option(project: Path) ->
     )
     output, code = _pytest(project, "--torchsan", "tests", "--early")
     assert code == 0, output
+
+
+VERIFY = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x - 1
+
+
+def test_branch(torchsan_verify):
+    torchsan_verify(Net(), (torch.ones(3),), methods=["jit.trace"], budget=20)
+
+
+def test_straight(torchsan_verify):
+    report = torchsan_verify(torch.nn.ReLU(), (torch.ones(3),), methods=["jit.trace"], budget=20)
+    assert report.captures
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torchsan.verify") is None, reason="torchsan.verify is not here")
+def test_captures_are_verified(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text(VERIFY)
+    output, _ = _pytest(project, "-rA")
+    assert _outcomes(output) == {"test_branch": "FAILED", "test_straight": "PASSED"}
+    assert "TS301" in output
+    assert "jit.trace unfaithful" in output

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -127,16 +127,21 @@ def _told(report: Report, ignored: set[str], raised: set[object]) -> str:
 
 
 @pytest.fixture
-def torchsan_verify() -> Any:
-    """`torchsan_verify(model, args, kwargs)`: fails when a capture of the model is not the model."""
+def torchsan_verify() -> Callable[..., Report]:
+    """`torchsan_verify(model, args, kwargs, methods=["export"])` fails unless the captures are the model.
+
+    With `methods`, each of them must be faithful to eager; without, one faithful way of capturing is enough.
+    Gives back the report.
+    """
     import torchsan
+    from torchsan.report import render
 
     def check(model: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Report:
         report: Report = torchsan.verify(model, args, kwargs, **options)
-        if report.alarms:
-            from torchsan.report import render
-
-            pytest.fail(render(report).rstrip(), pytrace=False)
+        faithful = [capture.outcome == "faithful" for capture in report.captures]
+        if not (all(faithful) and faithful if options.get("methods") else any(faithful)):
+            outcomes = ", ".join(f"{capture.method} {capture.outcome}" for capture in report.captures)
+            pytest.fail(f"{render(report)}\ncaptures: {outcomes or 'none'}", pytrace=False)
         return report
 
     return check

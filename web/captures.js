@@ -10,7 +10,8 @@ function verdict(text) {
 
 function captureTable(captures) {
   const variants = [...new Set(captures.flatMap((capture) => Object.keys(capture.checks || {})))];
-  const head = ["method", "outcome", ...variants, "counterexample or reason", "artifact"];
+  const artifacts = captures.some((capture) => capture.artifact);
+  const head = ["method", "outcome", ...variants, "why", ...(artifacts ? ["artifact"] : [])];
   const row = (capture) => [
     make("th", {}, capture.method),
     make("td", { class: verdict(capture.outcome) }, capture.outcome, capture.tried ? ` (${plural(capture.tried, "variant")})` : ""),
@@ -18,8 +19,8 @@ function captureTable(captures) {
       const result = (capture.checks || {})[variant] || "–";
       return make("td", { class: verdict(result) }, result);
     }),
-    make("td", {}, capture.counterexample || capture.reason || "", capture.finding !== null && capture.finding !== undefined ? captureLink(capture.finding) : ""),
-    make("td", {}, capture.artifact || ""),
+    make("td", {}, captureLink(capture.finding), capture.reason || "", counterexample(capture)),
+    artifacts ? make("td", {}, capture.artifact || "") : null,
   ];
   return make(
     "table",
@@ -31,7 +32,14 @@ function captureTable(captures) {
 
 function captureLink(index) {
   const finding = data.findings[index];
-  return finding ? make("button", { type: "button", onclick: () => choose(index) }, finding.code) : "";
+  return finding ? make("button", { type: "button", onclick: () => choose(index) }, finding.code) : null;
+}
+
+// A counterexample is an input in words, or a whole program that shows the difference.
+function counterexample(capture) {
+  const text = capture.counterexample;
+  if (!text || !text.includes("\n")) return text ? make("div", {}, make("code", {}, text)) : null;
+  return make("details", {}, make("summary", {}, "a program that shows it"), make("pre", {}, text));
 }
 
 // `modules`: [{path, type, verdict, detail}] in the order in which they ran.
@@ -60,7 +68,9 @@ function moduleTree(modules) {
 
 function drawCaptures(panel) {
   const modules = data.summary.modules || [];
+  const { best, code } = data.summary;
   panel.replaceChildren(
+    best ? make("p", {}, make("b", {}, "Best: "), String(best), code ? make("pre", {}, String(code)) : null) : "",
     data.captures.length ? captureTable(data.captures) : "",
     modules.length ? make("h3", {}, "Where eager and capture part") : "",
     modules.length ? moduleTree(modules) : "",

@@ -26,9 +26,7 @@ def test_every_format_is_rendered_as_from_memory(format: str, saved: Path, tmp_p
     assert "TS101" in out.read_text(encoding="utf-8")
 
 
-def test_html_is_written_beside_the_text(
-    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_html_is_written_beside_the_text(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.html"
     assert main(["report", str(saved), "--html", str(page), "--format", "concise"]) == 1
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")

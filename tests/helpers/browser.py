@@ -141,9 +141,7 @@ class Browser:
 
     def settle(self) -> None:
         """Until what was asked for has been drawn."""
-        self.evaluate(
-            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
-        )
+        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def click_at(self, x: float, y: float) -> None:
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):

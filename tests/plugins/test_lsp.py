@@ -49,18 +49,14 @@ async def _session() -> dict[str, Any]:
     await client.initialize_async(types.InitializeParams(types.ClientCapabilities()))
     document = types.TextDocumentIdentifier(URI)
     said: dict[str, Any] = {}
-    client.text_document_did_open(
-        types.DidOpenTextDocumentParams(types.TextDocumentItem(URI, "python", 1, BAD))
-    )
+    client.text_document_did_open(types.DidOpenTextDocumentParams(types.TextDocumentItem(URI, "python", 1, BAD)))
     said["opened"] = await client.diagnostics()
     place = said["opened"][0].range
     said["hover"] = await client.text_document_hover_async(types.HoverParams(document, place.start))
     nowhere = types.Position(0, 0)
     said["no hover"] = await client.text_document_hover_async(types.HoverParams(document, nowhere))
     context = types.CodeActionContext(said["opened"])
-    said["actions"] = await client.text_document_code_action_async(
-        types.CodeActionParams(document, place, context)
-    )
+    said["actions"] = await client.text_document_code_action_async(types.CodeActionParams(document, place, context))
     for version, text in enumerate(("def broken(:", BAD, BAD.replace("𝒉𝒉 += 1", "𝒉𝒉 = 𝒉𝒉 + 1")), 2):
         change = types.TextDocumentContentChangeWholeDocument(text)
         client.text_document_did_change(

@@ -170,9 +170,7 @@ def test_conftest_of_the_folder_is_found_after_the_bare_option(project: Path) ->
     (project / "tests" / "conftest.py").write_text(
         "def pytest_addoption(parser):\n    parser.addoption('--early', action='store_true')\n"
     )
-    (project / "tests" / "test_it.py").write_text(
-        "def test_it(pytestconfig):\n    assert pytestconfig.option.early\n"
-    )
+    (project / "tests" / "test_it.py").write_text("def test_it(pytestconfig):\n    assert pytestconfig.option.early\n")
     output, code = _pytest(project, "--torchsan", "tests", "--early")
     assert code == 0, output
 

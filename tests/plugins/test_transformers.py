@@ -40,9 +40,7 @@ class Tiny(torch.nn.Module):
 
 
 def _train(model: Tiny, callback: TorchsanCallback | None, folder: Path) -> dict[str, torch.Tensor]:
-    data: list[dict[str, Any]] = [
-        {"x": torch.full((4,), n / 12), "labels": torch.tensor(1.0)} for n in range(12)
-    ]
+    data: list[dict[str, Any]] = [{"x": torch.full((4,), n / 12), "labels": torch.tensor(1.0)} for n in range(12)]
     arguments = transformers.TrainingArguments(
         output_dir=str(folder),
         max_steps=6,

@@ -65,9 +65,7 @@ def test_hidden_findings_leave_the_others_in_their_place(tmp_path: Path) -> None
     report.captures = report.captures[:0]
     report.timeline = small("x.py")
     moments = report.timeline.lanes[1].moments
-    report.timeline.lanes[1].moments = [
-        m if m.finding is None else type(m)(m.at, m.kind, finding=1) for m in moments
-    ]
+    report.timeline.lanes[1].moments = [m if m.finding is None else type(m)(m.at, m.kind, finding=1) for m in moments]
     shown = _data(render(report, "html"))
     assert [f["code"] for f in shown["findings"]] == ["TS101", "TS204"]  # type: ignore[attr-defined]
     timeline = Timeline.from_json(shown["timeline"])  # type: ignore[arg-type]

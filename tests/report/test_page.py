@@ -115,8 +115,7 @@ def test_the_timeline_answers_to_keys_and_clicks(browser: Browser, tmp_path: Pat
     browser.key("Enter")
     assert "exp makes it" in browser.text("#detail h2")
     box = browser.evaluate(
-        "(() => { const b = document.getElementById('canvas').getBoundingClientRect();"
-        "return [b.x, b.y, b.width]; })()"
+        "(() => { const b = document.getElementById('canvas').getBoundingClientRect();return [b.x, b.y, b.width]; })()"
     )
     # The needed moment lies at 6 of a view from about 0.4 to 7.6, in the second row.
     shown = browser.evaluate("document.getElementById('canvas').width")

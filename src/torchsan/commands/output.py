@@ -19,9 +19,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("report")
     group.add_argument("--format", choices=sorted(FORMATS), default="full", help="how findings are shown")
     group.add_argument("--output", metavar="FILE", help="write the report to FILE instead of the terminal")
-    group.add_argument(
-        "--html", metavar="FILE", help="also write the report to FILE as a page for the browser"
-    )
+    group.add_argument("--html", metavar="FILE", help="also write the report to FILE as a page for the browser")
     group.add_argument("--color", choices=["auto", "always", "never"], default="auto")
     group.add_argument("--possible", action="store_true", help="show findings that are only possible, too")
 

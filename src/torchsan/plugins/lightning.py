@@ -37,9 +37,7 @@ class TorchsanCallback(Callback):  # type: ignore[misc]
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self._steps.step_begins()
 
-    def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._steps.step_ended()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

@@ -44,21 +44,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(
-    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
-) -> None:
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     """`pytest --torchsan tests` means the folder `tests`, not the mode `tests`."""
     if OPTION in args:
         args[:] = [f"{OPTION}=fail" if text == OPTION else text for text in args]
-        early_config.known_args_namespace = parser.parse_known_args(
-            args, namespace=copy.copy(early_config.option)
-        )
+        early_config.known_args_namespace = parser.parse_known_args(args, namespace=copy.copy(early_config.option))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "torchsan(ignore=[...]): codes that torchsan does not report in this test"
-    )
+    config.addinivalue_line("markers", "torchsan(ignore=[...]): codes that torchsan does not report in this test")
     mode = config.getoption("torchsan") or config.getini("torchsan")
     if not mode:
         return

@@ -65,17 +65,13 @@ def _shown(report: Report, options: Options) -> Report:
     if len(visible) == len(report.findings):
         return report
     moved = {index: visible.index(f) for index, f in enumerate(report.findings) if f in visible}
-    captures = [
-        replace(c, finding=moved.get(c.finding) if c.finding is not None else None) for c in report.captures
-    ]
+    captures = [replace(c, finding=moved.get(c.finding) if c.finding is not None else None) for c in report.captures]
     timeline = report.timeline
     if timeline is not None:
         lanes = [
             replace(
                 lane,
-                moments=[
-                    m if m.finding is None else replace(m, finding=moved.get(m.finding)) for m in lane.moments
-                ],
+                moments=[m if m.finding is None else replace(m, finding=moved.get(m.finding)) for m in lane.moments],
             )
             for lane in timeline.lanes
         ]

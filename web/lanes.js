@@ -77,14 +77,15 @@ function firstAt(moments, at) {
 // From each save to the backward that needs it: [from, to, finding]. Made once per lane.
 function holds(lane, kinds) {
   if (lane.holds) return lane.holds;
-  const saved = new Map();
+  // The last save of a version, and of a finding: what a finding needs may have been saved before others.
+  const saved = new Map(), blamed = new Map();
   lane.holds = [];
   for (const moment of lane.moments) {
     const kind = kinds[moment[KIND]];
-    if (kind === "saved") saved.set(moment[VERSION], moment);
-    if (kind === "needed" && saved.has(moment[VERSION])) {
-      lane.holds.push([saved.get(moment[VERSION])[AT], moment[AT], moment[FINDING]]);
-    }
+    if (kind === "saved") (moment[FINDING] >= 0 ? blamed : saved).set(moment[FINDING] >= 0 ? moment[FINDING] : moment[VERSION], moment);
+    if (kind !== "needed") continue;
+    const since = blamed.get(moment[FINDING]) || saved.get(moment[VERSION]);
+    if (since) lane.holds.push([since[AT], moment[AT], moment[FINDING]]);
   }
   return lane.holds;
 }

@@ -138,7 +138,7 @@ function makeTimeline(raw) {
       ink.textAlign = "left";
       if (picked || (moment[FINDING] >= 0 && moment[FINDING] === state.finding)) ring(px, middle, picked);
       const next = lane.moments[index + 1];
-      const text = kind === "written" || kind === "made" ? `v${moment[VERSION]}` : "";
+      const text = (kind === "written" || kind === "made") && moment[VERSION] >= 0 ? `v${moment[VERSION]}` : "";
       if (text && px > labelEnd && (!next || x(next[AT]) - px > 38)) {
         ink.fillStyle = colors.faint;
         ink.fillText(text, px + 9, middle);
@@ -203,7 +203,7 @@ function makeTimeline(raw) {
     const label = raw.labels[moment[LABEL]] || raw.kinds[moment[KIND]];
     const about = lane.detail ? ` (${lane.detail}${lane.size_bytes ? `, ${bytes(lane.size_bytes)}` : ""})` : "";
     const wrong = finding ? `\n${finding.code}: ${finding.message}` : "";
-    return `${lane.name}${about}: ${raw.kinds[moment[KIND]]}, version ${moment[VERSION]}\n${label}${where}${wrong}`;
+    return `${lane.name}${about}: ${raw.kinds[moment[KIND]]}${moment[VERSION] >= 0 ? `, version ${moment[VERSION]}` : ""}\n${label}${where}${wrong}`;
   }
 
   function select(lane, index) {

@@ -4,11 +4,13 @@ The contract between the recorder, which fills a `Timeline`, and the page, which
 
 - A `Lane` is one memory (a storage, not a tensor: a base, its views and `detach()` share a lane). `name`
   is the user's own name for it (`h`, `self.encoder.layers.3.weight`); `module` the dotted path of the module
-  in whose forward it was made (`encoder.layers.3`, empty outside modules): the page folds lanes by it.
+  that owns it, else the class in whose method it was made (`encoder.layers.3`, `Block`; empty outside of both):
+  the page folds lanes by it.
 - A `Moment` is one thing that happened to that memory. `at` says when: a number that rises over the whole
   run and is shared by all lanes (the recorder's event number). The moments of a lane are ordered by `at`.
 - `version` is the version of the memory just after the moment. Two kinds are special: for `saved` it is the
-  version that was saved, for `needed` the version that the backward expects, that is, the one saved.
+  version that was saved, for `needed` the version that the backward expects, that is, the one saved. Where it is
+  not known (an optimizer's step), it is -1.
 - `place` is the user's line. `label` is one short phrase (`exp saves its result`, `add_ writes`).
 - `finding` is the index in `Report.findings` of the finding of which the moment is a part. The page marks
   these and nothing else as wrong: it never compares versions to judge for itself.

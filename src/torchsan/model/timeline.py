@@ -2,10 +2,10 @@
 
 The contract between the recorder, which fills a `Timeline`, and the page, which only draws it:
 
-- A `Lane` is one memory (a storage, not a tensor: a base, its views and `detach()` share a lane). `name`
-  is the user's own name for it (`h`, `self.encoder.layers.3.weight`); `module` the dotted path of the module
-  that owns it, else the class in whose method it was made (`encoder.layers.3`, `Block`; empty outside of both):
-  the page folds lanes by it.
+- A `Lane` is one memory (a storage, not a tensor: a base, its views and `detach()` share a lane). Values that a loop
+  makes anew each time share one, one after the other. `name` is the user's own name for it (`h`,
+  `self.encoder.layers.3.weight`); `module` the dotted path of the module that owns it, else the class in whose
+  method it was made (`encoder.layers.3`, `Block`; empty outside of both): the page folds lanes by it.
 - A `Moment` is one thing that happened to that memory. `at` says when: a number that rises over the whole
   run and is shared by all lanes (the recorder's event number). The moments of a lane are ordered by `at`.
 - `version` is the version of the memory just after the moment. Two kinds are special: for `saved` it is the

@@ -45,9 +45,17 @@ class _Happened:
 
 @dataclass(slots=True)
 class _Story:
-    """A lane while it is being recorded."""
+    """A lane while it is being recorded.
+
+    Values that a loop makes anew have new memory each time. They take turns on one lane: the first of a name in
+    one backward goes on the lane of the first in the last one.
+    """
 
     lane: Lane
+    lasting: bool
+    memory: int | None = None
+    backward: int = -1
+    since: int = 0
     happened: list[_Happened] = field(default_factory=list)
     known: set[object] = field(default_factory=set)
 
@@ -55,8 +63,8 @@ class _Story:
 class TimelineSensor:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._stories: dict[tuple[int | None, str], _Story] = {}
-        self._by_memory: dict[int, list[_Story]] = {}
+        self._stories: dict[tuple[str, str], list[_Story]] = {}
+        self._by_memory: dict[int, _Story] = {}
         # The number that the next node would have had when each backward began.
         self._backwards: list[int] = []
         self._names: dict[tuple[Site, str], str] = {}
@@ -90,11 +98,12 @@ class TimelineSensor:
         self._gather_writes()
         self._backwards.append(now)
 
-    def _saved(self, saved: nodes.Saved, owned: dict[int, str], now: When, needed: Place) -> None:
+    def _saved(self, saved: nodes.Saved, owned: dict[int, tuple[str, bool]], now: When, needed: Place) -> None:
         memory, number, site = memory_of(saved.tensor), nodes.sequence(saved.node), nodes.site_of_node(saved.node)
         if memory is None or saved.tensor is None or not 0 <= number < 1 << 62:
             return
-        story = self._story(memory, saved, site, owned.get(memory, ""))
+        story = self._story(memory, saved, site, owned.get(memory))
+        story.since = min(story.since, number)
         op, version = nodes.op_name(saved.node), saved.tensor._version
         place = site.place if site is not None else None
         at = self._epoch_of(number)
@@ -103,18 +112,23 @@ class TimelineSensor:
         self._add(story, (at, number, SAVE), "saved", version, _save_words(op, saved.what), place)
         self._add(story, now, "needed", version, f"needed for the gradient of {op}", needed)
 
-    def _story(self, memory: int, saved: nodes.Saved, site: Site | None, owned: str) -> _Story:
-        known = self._by_memory.setdefault(memory, [])
-        name = owned or self._name(saved, site)
-        if known and (saved.what != "result" or known[-1].lane.name == name):
-            return known[-1]
-        module = owned.rpartition(".")[0] if owned else _class_of(site)
-        story = self._stories.setdefault((memory, name), _Story(Lane(name, module=module)))
-        tensor = saved.tensor
-        if tensor is not None:
-            story.lane.detail = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-            story.lane.size_bytes = tensor.numel() * tensor.element_size()
-        known.append(story)
+    def _story(self, memory: int, saved: nodes.Saved, site: Site | None, owned: tuple[str, bool] | None) -> _Story:
+        now = len(self._backwards)
+        known = self._by_memory.get(memory)
+        if known is not None and known.backward == now and known.memory == memory:
+            return known
+        name, lasting = owned or (self._name(saved, site), False)
+        module = name.rpartition(".")[0] if lasting else _class_of(site)
+        lanes = self._stories.setdefault((name, module), [])
+        story = next((story for story in lanes if story.backward != now), None)
+        if story is None:
+            story = _Story(Lane(name, module=module), lasting)
+            lanes.append(story)
+        story.memory, story.backward, story.since = memory, now, nodes.sequence(saved.node)
+        self._by_memory[memory] = story
+        if saved.tensor is not None:
+            story.lane.detail = f"{str(saved.tensor.dtype).removeprefix('torch.')} {list(saved.tensor.shape)}"
+            story.lane.size_bytes = saved.tensor.numel() * saved.tensor.element_size()
         return story
 
     def _name(self, saved: nodes.Saved, site: Site | None) -> str:
@@ -131,11 +145,14 @@ class TimelineSensor:
 
     def _gather_writes(self) -> None:
         """Writes since the last time, to memory that has a lane."""
-        epoch = len(self._backwards)
-        for memory, writes in self.recorder.ledger.writes.items():
-            for story in self._by_memory.get(memory, ())[-1:]:
-                for write in writes:
-                    self._written(story, epoch, write)
+        now = len(self._backwards)
+        for memory, story in self._by_memory.items():
+            if story.memory != memory or not (story.lasting or story.backward == now):
+                continue
+            for write in self.recorder.ledger.writes.get(memory, ()):
+                # Memory of passing values is used again: what was written before the save was another's.
+                if story.lasting or write.before >= story.since:
+                    self._written(story, now, write)
 
     def _written(self, story: _Story, epoch: int, write: Written) -> None:
         # The log keeps writes over several backwards: each is taken once, at the first sight of it.
@@ -148,10 +165,11 @@ class TimelineSensor:
     def _gather_steps(self) -> None:
         for step in self.recorder.ledger.steps:
             for memory in step.memories:
-                for story in self._by_memory.get(memory, ())[-1:]:
-                    when, place = (step.passes, step.before, WRITE), step.site.place
-                    if not any(h.when == when and h.place == place for h in story.happened):
-                        self._add(story, when, "written", UNKNOWN, f"{step.name}() writes", place)
+                story = self._by_memory.get(memory)
+                when, place = (step.passes, step.before, WRITE), step.site.place
+                if story is None or any(h.when == when and h.place == place for h in story.happened):
+                    continue
+                self._add(story, when, "written", UNKNOWN, f"{step.name}() writes", place)
 
     # -- what the rules judged ----------------------------------------------------------------------
 
@@ -161,9 +179,10 @@ class TimelineSensor:
             return
         index = next(i for i, f in enumerate(self.recorder.report.findings) if f.key == finding.key)
         name = event.memory.name or f"saved by {event.save.op}"
-        story = next((s for s in self._stories.values() if s.lane.name == name), None)
+        story = next((lanes[-1] for (known, _), lanes in self._stories.items() if known == name), None)
         if story is None:
-            story = self._stories[None, name] = _Story(Lane(name, detail=str(list(event.memory.shape))))
+            story = _Story(Lane(name, detail=str(list(event.memory.shape))), lasting=False)
+            self._stories[name, ""] = [story]
         epoch = max(0, len(self._backwards) - 1)
         at = self._number_of(event.write)
         version = UNKNOWN if event.save.version is None else event.save.version
@@ -225,7 +244,7 @@ class TimelineSensor:
             story.happened.append(_Happened(when, kind, version, label, place, finding))
 
     def _timeline(self) -> Timeline:
-        stories = list(self._stories.values())
+        stories = [story for lanes in self._stories.values() for story in lanes]
         numbers = {when: at for at, when in enumerate(sorted({h.when for s in stories for h in s.happened}))}
         for story in stories:
             story.happened.sort(key=lambda h: h.when)
@@ -240,18 +259,18 @@ def _save_words(op: str, what: str) -> str:
     return f"{op} saves its {'input' if what == 'self' else what}"
 
 
-def _owned(frames: list[FrameType]) -> dict[int, str]:
-    """The names in sight, by memory: parameters and buffers of modules, then plain variables."""
-    found: dict[int, str] = {}
+def _owned(frames: list[FrameType]) -> dict[int, tuple[str, bool]]:
+    """The names in sight, by memory, and whether they last: parameters and buffers do, plain variables may not."""
+    found: dict[int, tuple[str, bool]] = {}
     for path, module in modules(frames):
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             memory = memory_of(tensor)
             if memory is not None:
-                found.setdefault(memory, f"{path}.{name}")
+                found.setdefault(memory, (f"{path}.{name}", True))
     for name, value in variables(frames):
         memory = memory_of(value) if isinstance(value, torch.Tensor) else None
         if memory is not None:
-            found.setdefault(memory, name)
+            found.setdefault(memory, (name, False))
     return found
 
 

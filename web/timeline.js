@@ -59,7 +59,7 @@ function makeTimeline(raw) {
       ink.fillStyle = colors.line;
       ink.fillRect(x(value), AXIS - 4, 1, 4);
       ink.fillStyle = colors.faint;
-      if (x(value) >= NAMES) ink.fillText(Math.round(value).toLocaleString("en"), x(value) + 3, AXIS / 2);
+      if (x(value) >= NAMES) ink.fillText(Math.abs(Math.round(value)).toLocaleString("en"), x(value) + 3, AXIS / 2);
     }
   }
 

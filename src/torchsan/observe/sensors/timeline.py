@@ -252,7 +252,12 @@ class TimelineSensor:
                 Moment(numbers[h.when], h.kind, h.version, h.label, h.place, h.finding) for h in story.happened
             ]
         lanes = [story.lane for story in stories if story.lane.moments]
-        return Timeline(sorted(lanes, key=lambda lane: lane.moments[0].at), self._dropped)
+        return Timeline(sorted(lanes, key=_first_use), self._dropped)
+
+
+def _first_use(lane: Lane) -> int:
+    """Lanes stand in the order in which the program first used their values, not in which it initialised them."""
+    return next((moment.at for moment in lane.moments if moment.kind != "written"), lane.moments[0].at)
 
 
 def _save_words(op: str, what: str) -> str:

@@ -118,7 +118,7 @@ class TimelineSensor:
         if known is not None and known.backward == now and known.memory == memory:
             return known
         name, lasting = owned or (self._name(saved, site), False)
-        module = name.rpartition(".")[0] if lasting else _class_of(site)
+        module = name.rpartition(".")[0] if lasting else "" if owned else _class_of(site)
         lanes = self._stories.setdefault((name, module), [])
         story = next((story for story in lanes if story.backward != now), None)
         if story is None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from torchsan.observe.api import freeze, heal, thaw, watch
 
 _HOMES = dict.fromkeys(("watch", "heal", "freeze", "thaw"), "torchsan.observe.api")
+# Where `%load_ext torchsan` looks.
+_HOMES |= dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "torchsan.plugins.ipython")
 
 __all__ = ["__version__", "freeze", "heal", "thaw", "watch"]
 

@@ -138,6 +138,8 @@ def render(report: Report, options: Options) -> str:
         highlight=False,
         soft_wrap=True,
         legacy_windows=False,
+        # In a notebook rich would show the text there instead of writing it to `file`.
+        force_jupyter=False,
     )
     for line in lines(report, options):
         console.print(line, soft_wrap=True, highlight=False)

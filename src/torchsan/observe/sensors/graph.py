@@ -179,6 +179,8 @@ class GraphSensor:
     @shield
     def _before_backward(self, outputs: Any, frame: Any) -> None:
         roots = _roots(outputs)
+        for listener in self.recorder.before_backward:
+            listener(roots, frame)
         if self.exposure is not None and self.exposure.has_foreign():
             self.exposure.look()
         if self.ledger.suspicious():

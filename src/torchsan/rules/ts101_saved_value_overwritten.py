@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Fix
 from torchsan.model.events import StaleSave
 from torchsan.rules import finding
@@ -58,6 +59,10 @@ def judge(event: Any, history: Any) -> Finding | None:
         message = f"{name}, saved by {saver} for a gradient, was overwritten before backward"
     spans = stale_spans(event, f"overwritten here{versions(event)}")
     return finding(globals(), message, spans, why=why_kept(event.save), notes=_notes(event), fixes=_ideas(event))
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)
 
 
 def _notes(event: StaleSave) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Fix
 from torchsan.model.events import StaleSave
 from torchsan.rules import finding
@@ -79,6 +80,10 @@ def judge(event: Any, history: Any) -> Finding | None:
         notes=(*(notes if event.silent else ()), *filter(None, [story(event)])),
         fixes=_ideas(event),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)
 
 
 def _ideas(event: StaleSave) -> tuple[Fix, ...]:

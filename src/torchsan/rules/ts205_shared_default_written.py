@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding
 from torchsan.model.events import SharedDefaultWritten
 from torchsan.rules import finding
@@ -71,3 +72,7 @@ def judge(event: Any, history: Any) -> Finding | None:
         fix = idea(f"write to {event.memory.name}.clone()")
     spans = event.write.line.spans("mutated", "written here, for all later calls", primary=True)
     return finding(globals(), message, spans, why=why, fixes=(fix,))
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

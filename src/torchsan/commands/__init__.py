@@ -5,5 +5,6 @@ Modules are imported only when their verb is asked for, so that `torchsan explai
 
 VERBS = {
     "run": "run a program as python would, under the sanitizer",
+    "verify": "is a trace, script, export or ONNX of this model faithful to it?",
     "explain": "tell about a rule: what it is, why, how to fix it",
 }

@@ -1,0 +1,264 @@
+"""Python state that a model reads and writes, random numbers from outside torch, and writes to tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dis
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from torchsan.model import Place
+from torchsan.model.capture_events import Draw, StateUse, TensorWrite
+from torchsan.model.source import shown_path
+from torchsan.verify.frames import frames, is_users, place_of, text_of, user_places
+from torchsan.verify.subject import (
+    Subject,
+    fingerprint,
+    attributes_of,
+    identical,
+    quiet,
+    seed_everything,
+    time_limit,
+)
+
+_CONSTANT = (FunctionType, ModuleType, type)
+
+
+@dataclass
+class Visited:
+    """The user's code that ran, with its globals, and the random draws outside torch."""
+
+    codes: dict[CodeType, dict[str, Any]] = field(default_factory=dict)
+    draws: list[Draw] = field(default_factory=list)
+
+
+def _draw_source(function: Any) -> str:
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, random.Random):
+        return "random"
+    kind = type(owner)
+    if kind.__module__.startswith("numpy.random"):
+        return "numpy.random"
+    return ""
+
+
+@contextlib.contextmanager
+def visiting() -> Iterator[Visited]:
+    visited = Visited()
+
+    def watch(frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code not in visited.codes and is_users(frame.f_code.co_filename):
+            visited.codes[frame.f_code] = frame.f_globals
+        elif event == "c_call" and len(visited.draws) < 50:
+            source = _draw_source(arg)
+            if source:
+                users = next((f for f in frames(frame) if is_users(f.f_code.co_filename)), None)
+                if users is not None:
+                    place = place_of(users)
+                    visited.draws.append(Draw(source, place, text_of(place)))
+
+    old = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        yield visited
+    finally:
+        sys.setprofile(old)
+
+
+def visit(subject: Subject) -> Visited:
+    """Run the example once in eager mode and see which of the user's code runs."""
+    model = subject.fresh()
+    args, kwargs = subject.inputs()
+    seed_everything(subject.seed)
+    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), visiting() as visited:
+        model(*args, **kwargs)
+    return visited
+
+
+Global = tuple[dict[str, Any], str]
+
+
+def state_like_globals(visited: Visited) -> list[Global]:
+    """Globals that the user's code names and that could hold state."""
+    found: dict[tuple[int, str], Global] = {}
+    for code, names in visited.codes.items():
+        for name in code.co_names:
+            value = names.get(name, _CONSTANT)
+            if name in names and not isinstance(value, _CONSTANT) and not isinstance(value, torch.nn.Module):
+                found[id(names), name] = (names, name)
+    return list(found.values())
+
+
+def changed_globals(subject: Subject, candidates: list[Global]) -> list[tuple[Global, Any]]:
+    """Globals that a call of the model changes, with copies of their values; they are put back."""
+    if not candidates:
+        return []
+    before = [(fingerprint(names[name]), _copied(names[name])) for names, name in candidates]
+    model = subject.fresh()
+    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit):
+        for _ in range(2):
+            args, kwargs = subject.inputs()
+            model(*args, **kwargs)
+    changed = []
+    for (names, name), (text, value) in zip(candidates, before, strict=True):
+        if fingerprint(names.get(name)) != text:
+            put_back(names, name, value)
+            changed.append(((names, name), value))
+    return changed
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
+
+
+def put_back(names: dict[str, Any], name: str, value: Any) -> None:
+    """Containers are refilled, so that other names for them see it too."""
+    current = names.get(name)
+    fresh = _copied(value)
+    if isinstance(current, list) and isinstance(fresh, list):
+        current[:] = fresh
+    elif isinstance(current, dict | set) and isinstance(fresh, dict | set):
+        current.clear()
+        current.update(fresh)  # type: ignore[arg-type]
+    elif isinstance(current, torch.Tensor) and isinstance(fresh, torch.Tensor) and current.shape == fresh.shape:
+        with torch.no_grad():
+            current.copy_(fresh)
+    else:
+        names[name] = fresh
+
+
+def global_use(visited: Visited, name: str) -> StateUse:
+    writes: list[Place] = []
+    reads: list[Place] = []
+    for code in visited.codes:
+        for step in dis.get_instructions(code):
+            if step.argval == name and step.opname in ("STORE_GLOBAL", "LOAD_GLOBAL", "LOAD_NAME"):
+                target = writes if step.opname == "STORE_GLOBAL" else reads
+                target.append(_instruction_place(code, step))
+    return StateUse(name, tuple(writes), tuple(reads), is_global=True)
+
+
+def _instruction_place(code: CodeType, step: dis.Instruction) -> Place:
+    at = step.positions
+    line = (at.lineno if at else None) or code.co_firstlineno
+    return Place(
+        path=shown_path(code.co_filename),
+        line=line,
+        column=((at.col_offset if at else 0) or 0) + 1,
+        end_line=(at.end_lineno if at else None) or line,
+        end_column=((at.end_col_offset if at else 0) or 0) + 1,
+        function=code.co_qualname,
+    )
+
+
+def changed_attributes(subject: Subject, calls: int = 3) -> list[str]:
+    """Plain attributes that differ after a call from before it."""
+    model = subject.fresh()
+    before = attributes_of(model)
+    seed_everything(subject.seed)
+    changed: dict[str, None] = {}
+    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit):
+        for _ in range(calls):
+            args, kwargs = subject.inputs()
+            model(*args, **kwargs)
+            after = attributes_of(model)
+            changed.update(dict.fromkeys(n for n in after if after[n] != before.get(n)))
+            before = after
+    return list(changed)
+
+
+def attribute_uses(subject: Subject, names: list[str], leaves: list[Any], calls: int = 2) -> list[StateUse]:
+    """The user's lines that read and write the given attributes."""
+    model = subject.fresh()
+    owners = {(id(module), name.rpartition(".")[2]): name for name, module in _owners(model, names)}
+    reads: dict[str, list[Place]] = {name: [] for name in names}
+    writes: dict[str, list[Place]] = {name: [] for name in names}
+    original_get, original_set = torch.nn.Module.__getattribute__, torch.nn.Module.__setattr__
+
+    def note(where: dict[str, list[Place]], module: Any, attribute: str) -> None:
+        name = owners.get((id(module), attribute))
+        if name is not None:
+            places = user_places(1)
+            if places and places[0] not in where[name]:
+                where[name].append(places[0])
+
+    def get(self: Any, attribute: str) -> Any:
+        note(reads, self, attribute)
+        return original_get(self, attribute)
+
+    def put(self: Any, attribute: str, value: Any) -> None:
+        note(writes, self, attribute)
+        original_set(self, attribute, value)
+
+    seed_everything(subject.seed)
+    torch.nn.Module.__getattribute__ = get  # type: ignore[assignment, method-assign]
+    torch.nn.Module.__setattr__ = put  # type: ignore[assignment, method-assign]
+    try:
+        with quiet(), contextlib.suppress(Exception), time_limit(subject.limit):
+            for _ in range(calls):
+                args, kwargs = subject.inputs(leaves)
+                model(*args, **kwargs)
+    finally:
+        del torch.nn.Module.__getattribute__
+        torch.nn.Module.__setattr__ = original_set  # type: ignore[method-assign]
+    found = [StateUse(f"self.{n.rpartition('.')[2]}", tuple(writes[n]), tuple(reads[n])) for n in names]
+    return [use for use in found if use.reads or use.writes]
+
+
+def _owners(model: torch.nn.Module, names: list[str]) -> Iterator[tuple[str, torch.nn.Module]]:
+    modules = dict(model.named_modules())
+    for name in names:
+        owner = modules.get(name.rpartition(".")[0])
+        if owner is not None:
+            yield name, owner
+
+
+class _WriteWatch(TorchFunctionMode):
+    """Finds the first operation after which one tensor is not what it was."""
+
+    def __init__(self, current: Any) -> None:
+        super().__init__()
+        self.current = current
+        self.value = current().detach().clone()
+        self.place: Place | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if self.place is None:
+            with torch._C.DisableTorchFunction():
+                now = self.current().detach()
+                changed = not identical(now, self.value)
+            if changed:
+                self.place = next(iter(user_places(1)), None)
+        return result
+
+
+def tensor_write(subject: Subject, kind: str, name: str, leaves: list[Any]) -> TensorWrite:
+    """The user's line that changes an input, parameter or buffer in eager mode."""
+    model = subject.fresh()
+    args, kwargs = subject.inputs(leaves)
+    values = pytree.tree_leaves((args, kwargs))
+    if kind == "input":
+        tensor = values[subject.names.index(name)]
+        current, target = (lambda: tensor), f"input `{name}`"
+    else:
+        owner_name, _, leaf = name.rpartition(".")
+        owner = model.get_submodule(owner_name)
+        current, target = (lambda: getattr(owner, leaf)), f"`{name}`"
+    watch = _WriteWatch(current)
+    seed_everything(subject.seed)
+    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), watch:
+        model(*args, **kwargs)
+    return TensorWrite(target, watch.place, text_of(watch.place) if watch.place else "")

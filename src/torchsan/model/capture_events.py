@@ -98,6 +98,7 @@ class Verdict:
     method: str
     what: What
     detail: str
+    inputs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,5 @@ class Fault:
     cause: Cause
     column: Column
     dimension: str
-    inputs: str
     verdicts: tuple[Verdict, ...]
     works: tuple[str, ...] = ()

@@ -47,8 +47,8 @@ def level(fault: Fault) -> Level:
 def notes(fault: Fault) -> tuple[str, ...]:
     found = []
     for verdict in fault.verdicts:
-        with_what = f" with {fault.inputs}" if fault.inputs and verdict.what != "fails" else ""
-        found.append(f"{CALLS.get(verdict.method, verdict.method)}{with_what}: {verdict.detail}")
+        given = f", {verdict.inputs}" if verdict.inputs else ""
+        found.append(f"{CALLS.get(verdict.method, verdict.method)}{given}: {verdict.detail}")
     if fault.works:
         found.append(f"faithful on everything tried: {listed([CALLS.get(m, m) for m in fault.works])}")
     return tuple(found)

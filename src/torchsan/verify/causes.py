@@ -16,7 +16,7 @@ from torchsan.verify.hunt import Counterexample
 from torchsan.verify.methods import Captured
 from torchsan.verify.probe import Key, Recording, Site, probe, same
 from torchsan.verify.state import attribute_uses, changed_attributes, global_use, tensor_write
-from torchsan.verify.subject import Outcome
+from torchsan.verify.subject import Outcome, identical, quiet, tensors_of
 from torchsan.verify.truth import Truth
 
 MOST_FLIPS = 8
@@ -60,6 +60,8 @@ class CauseFinder:
             yield from self.truth.visited.draws[:1]
         if kind == "dtype":
             yield self._dtype(found, captured)
+        if kind == "example":
+            yield self._written_tensor(found)
         yield self._read_out(found)
         if kind != "calls":
             yield self.state(found.variant.leaves(self.subject))
@@ -73,10 +75,6 @@ class CauseFinder:
 
     def _written_tensor(self, found: Counterexample) -> Cause | None:
         """A parameter or buffer that eager changes: later calls read what an earlier one left."""
-        if found.variant.kind != "calls":
-            return None
-        from torchsan.verify.subject import identical, tensors_of
-
         before = tensors_of(self.subject.model)
         for name, value in found.want.state.items():
             if name in before and not identical(before[name], value):
@@ -97,8 +95,9 @@ class CauseFinder:
         subject, variant = self.subject, found.variant
         leaves = variant.leaves(subject)
         eager = steps_of(subject.fresh().double(), subject, leaves, variant.seed, True)
-        module = captured.fresh().double()  # type: ignore[attr-defined]
-        other = steps_of(captured._function(module, subject), subject, leaves, variant.seed, False)
+        with quiet():
+            module = captured.fresh().double()  # type: ignore[attr-defined]
+        other = steps_of(captured.function(module, subject), subject, leaves, variant.seed, False)
         return frozen_dtype(eager, other)
 
     def _departure(self, found: Counterexample, captured: Captured) -> Departure | None:
@@ -107,7 +106,9 @@ class CauseFinder:
         if found.got.error is not None or captured.method == "onnx":
             return None
         eager = steps_of(subject.fresh(), subject, leaves, variant.seed, True)
-        other = steps_of(captured._function(captured.fresh(), subject), subject, leaves, variant.seed, False)
+        with quiet():
+            module = captured.fresh()
+        other = steps_of(captured.function(module, subject), subject, leaves, variant.seed, False)
         return first_departure(eager, other)
 
     def _read_out(self, found: Counterexample) -> ReadOut | None:
@@ -139,12 +140,20 @@ class CauseFinder:
                     return key
         return candidates[0]
 
-    def at_line(self, place: Place) -> ReadOut | None:
-        """The read-out that the example makes on a line, for captures that die there."""
+    def at_line(self, place: Place, or_before: bool) -> ReadOut | None:
+        """The read-out of data that the example makes on a line, or last before it in the same function."""
         for tracing in (True, False):
-            for site in self.base(tracing).sites:
-                if (site.places[0].path, site.places[0].line) == (place.path, place.line) and site.source == "data":
-                    return site.read_out(site.value, site.value)
+            sites = [
+                site
+                for site in self.base(tracing).sites
+                if site.source == "data" and site.places[0].path == place.path
+            ]
+            here = [s for s in sites if s.places[0].line == place.line]
+            if or_before and not here:
+                here = [s for s in sites if s.places[0].line < place.line and _same_function(s.places[0], place)]
+                here = here[-1:]
+            if here:
+                return here[0].read_out(here[0].value, here[0].value)
         return None
 
     def nowhere(self) -> Departure:
@@ -164,6 +173,10 @@ def definition(model: Any) -> Place:
     except (OSError, TypeError):
         return Place("<unknown>", 1)
     return Place(shown_path(path), max(line, 1))
+
+
+def _same_function(a: Place, b: Place) -> bool:
+    return a.function == b.function or not b.function
 
 
 def _differing(base: Recording, other: Recording) -> list[Key]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from types import CodeType
 
 from torchsan.model import Place
 from torchsan.model.capture_events import Cause, FailedWrite
@@ -84,6 +85,21 @@ def writes_in_place(place: Place) -> bool:
     return False
 
 
+def _all_text(error: BaseException) -> str:
+    return " ".join(f"{type(each).__name__} {each}" for each in chain(error)).replace("DataDependent", "data-dependent")
+
+
+def first_write(codes: Iterable[CodeType]) -> Place | None:
+    """The first line of the user's functions that writes in place, for errors that name no line."""
+    for code in codes:
+        lines = sorted({line for _, _, line in code.co_lines() if line})
+        for line in lines:
+            place = _whole_line(code.co_filename, line)
+            if line != code.co_firstlineno and writes_in_place(place):
+                return place
+    return None
+
+
 def _is_write(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -101,9 +117,12 @@ def failure_cause(finder: CauseFinder, method: str, error: BaseException, place:
     if kind == "TracingCheckError":
         draws = finder.truth.visited.draws
         return finder.state(finder.subject.leaves) or (draws[0] if draws else None)
-    if place is None or method == "jit.script":
+    if method == "jit.script":
         return None
-    found = finder.at_line(place)
+    if place is None:
+        written = first_write(finder.truth.visited.codes) if "INTERNAL ASSERT" in str(error) else None
+        return FailedWrite(written, text_of(written)) if written is not None else None
+    found = finder.at_line(place, "data-dependent" in _all_text(error))
     if found is not None:
         return found
     return FailedWrite(place, text_of(place)) if writes_in_place(place) else None

@@ -43,11 +43,14 @@ class Judge:
         self.known: dict[tuple[object, ...], Cause] = {}
         self.reasons: dict[str, str] = {}
 
-    def note(self, cause: Cause, column: Column, dimension: str, inputs: str, verdict: Verdict) -> None:
+    def note(self, cause: Cause, column: Column, dimension: str, verdict: Verdict) -> None:
         key = _key(cause)
         fault = self.faults.get(key)
         if fault is None:
-            fault = Fault(cause, column, dimension, inputs, ())
+            fault = Fault(cause, column, dimension, ())
+        elif fault.column == "capture" and column != "capture":
+            # A disagreement tells more than a failure: it has both values.
+            fault = replace(fault, cause=cause, column=column, dimension=dimension)
         if verdict.method not in [v.method for v in fault.verdicts]:
             fault = replace(fault, verdicts=(*fault.verdicts, verdict))
         self.faults[key] = fault
@@ -70,14 +73,14 @@ class Judge:
         self.reasons[trial.method] = f"{place}: {reason}" if place else reason
         cause = failure_cause(self.finder, trial.method, trial.error, place)
         if cause is not None:
-            self.note(cause, "capture", "", "", Verdict(trial.method, "fails", reason))
+            self.note(cause, "capture", "", Verdict(trial.method, "fails", reason))
 
     def _disagreement(self, trial: Trial, column: str, found: Counterexample) -> Counterexample:
         assert trial.captured is not None
         known = (found.variant.label, column == "effects", found.difference.where if column == "effects" else "")
+        if time.perf_counter() < self.deadline:
+            found = shrink(found, trial.captured, self.truth, self.deadline)
         if known not in self.known:
-            if time.perf_counter() < self.deadline:
-                found = shrink(found, trial.captured, self.truth, self.deadline)
             self.known[known] = self.finder.find(found, trial.captured)
         cause = self.known[known]
         if isinstance(cause, TensorWrite) and cause.place is None:
@@ -88,8 +91,7 @@ class Judge:
             cause,
             kind,
             found.variant.dimension,
-            inputs_text(self.truth.subject, found.variant),
-            Verdict(trial.method, what, found.difference.text),
+            Verdict(trial.method, what, found.difference.text, inputs_text(self.truth.subject, found.variant)),
         )
         return found
 
@@ -103,7 +105,7 @@ class Judge:
                 places = [p for use in uses for p in (*use.writes, *use.reads)]
                 place = places[0] if places else None
             cause: LiveChange = replace(change, place=place or self.finder.nowhere().place)
-            self.note(cause, "capture", "", "", Verdict(trial.method, "wrong", change.change))
+            self.note(cause, "capture", "", Verdict(trial.method, "wrong", change.change))
 
     def judgement(self, trials: list[Trial]) -> Judgement:
         works = tuple(t.method for t in trials if t.captured is not None and not t.counterexamples and not t.skipped)

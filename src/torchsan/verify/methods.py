@@ -58,11 +58,11 @@ class Captured:
             module = self.fresh()
             if double:
                 module = module.double()  # type: ignore[attr-defined]
-        outcome = run_calls(self._function(module, subject), subject, leaves, seed=seed, calls=calls)
+        outcome = run_calls(self.function(module, subject), subject, leaves, seed=seed, calls=calls)
         outcome.state = tensors_of(module)
         return outcome
 
-    def _function(self, module: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
+    def function(self, module: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
         if not self.bound:
             return module
 
@@ -126,7 +126,8 @@ def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
                     raise
                 bound = True
         if bound:
-            tensors = tuple(args_leaf for args_leaf in pytree.tree_leaves(subject.inputs()) if isinstance(args_leaf, torch.Tensor))
+            leaves = pytree.tree_leaves(subject.inputs())
+            tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
             traced = torch.jit.trace(Bound(model, subject), tensors)
     changed = _restore(subject.model, model)
     seen = [(w.filename, w.lineno, str(w.message)) for w in caught if "TracerWarning" in w.category.__name__]
@@ -217,20 +218,17 @@ def _export(subject: Subject, model: torch.nn.Module, example: list[Any], varyin
 
 
 def _onnx(subject: Subject, model: torch.nn.Module, example: list[Any], varying: dict[int, list[int]]) -> Captured:
-    import contextlib
-
     args, kwargs = subject.inputs(example)
     shapes = dynamic_shapes(subject, varying) if varying else None
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        program = torch.onnx.export(
-            model, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=shapes, verbose=False
-        )
-        if program is None:
-            raise RuntimeError("torch.onnx.export gave no program")
-        import onnxruntime
+    import onnxruntime
 
-        onnxruntime.set_default_logger_severity(4)
-        program.initialize_inference_session()
+    onnxruntime.set_default_logger_severity(4)
+    program = torch.onnx.export(
+        model, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=shapes, verbose=False
+    )
+    if program is None:
+        raise RuntimeError("torch.onnx.export gave no program")
+    program.initialize_inference_session()
     return Captured(
         "onnx",
         lambda: program,

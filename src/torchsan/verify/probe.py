@@ -7,7 +7,6 @@ and of shapes. A read-out can be made to give the value of another run: what a c
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -96,7 +95,8 @@ def same(a: Any, b: Any) -> bool:
 
 def _from_shape(tensor: torch.Tensor) -> bool:
     """Whether a traced number was computed from sizes alone."""
-    if tensor.dim() or tensor.is_floating_point() and tensor.numel() != 1:
+    if tensor.dim() or torch._C._get_tracing_state() is None:
+        # Asking for the trace of a tensor outside of tracing is a segmentation fault.
         return False
     try:
         todo = [torch._C._get_value_trace(tensor).node()]
@@ -106,7 +106,7 @@ def _from_shape(tensor: torch.Tensor) -> bool:
             node = todo.pop()
             seen += 1
             kind = node.kind()
-            if kind in ("aten::size", "prim::shape", "aten::numel", "prim::NumToTensor") and kind != "prim::NumToTensor":
+            if kind in ("aten::size", "prim::shape", "aten::numel"):
                 found = True
                 continue
             if kind in ("prim::Param", "prim::GetAttr"):
@@ -240,7 +240,3 @@ def probe(
             recording.outcome.error = error
     recording.outcome.outputs = list(watched._given[2])[:calls]
     return recording
-
-
-def numpy_loaded() -> bool:
-    return "numpy" in sys.modules

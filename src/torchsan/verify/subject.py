@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import io
+import logging
 import random
 import signal
 import sys
@@ -69,15 +71,19 @@ def random_state_kept() -> Iterator[None]:
             torch.cuda.set_rng_state_all(cuda)
 
 
+def _nowhere(stream: Any) -> contextlib.AbstractContextManager[Any]:
+    out = stream is sys.stdout
+    redirect: Any = contextlib.redirect_stdout if out else contextlib.redirect_stderr
+    return redirect(io.StringIO())  # type: ignore[no-any-return]
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings and no log lines of torch on the user's terminal."""
-    import logging
-
+    """No warnings, no log lines of torch, and not the model's own output once for every run of it."""
     kept = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _nowhere(sys.stdout), _nowhere(sys.stderr):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -14,16 +14,22 @@ from torchsan.errors import UsageError
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "target", metavar="FILE.py:factory", help="factory that returns (model, args[, kwargs]); or pkg.mod:factory"
+        "target",
+        metavar="FILE.py:factory",
+        help="factory that returns (model, args[, kwargs]); or pkg.mod:factory",
     )
-    parser.add_argument("--args", metavar="CODE", help='inputs for a class or instance: --args "torch.randn(2, 3)"')
+    parser.add_argument(
+        "--args", metavar="CODE", help='inputs for a class or instance: --args "torch.randn(2, 3)"'
+    )
     parser.add_argument(
         "--method", action="append", metavar="NAME", help="only this way of capturing (may be repeated)"
     )
     parser.add_argument("--budget", type=float, default=120.0, metavar="SECONDS", help="time to spend (120)")
     parser.add_argument("--seed", type=int, default=0, help="seed of everything that is drawn (0)")
     parser.add_argument("--save", metavar="DIR", help="write the best artifact and certificate.json there")
-    parser.add_argument("--artifact", metavar="FILE", help="check this artifact (.pt2, .pt, .onnx) instead of capturing")
+    parser.add_argument(
+        "--artifact", metavar="FILE", help="check this artifact (.pt2, .pt, .onnx) instead of capturing"
+    )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--train", action="store_true", help="put the model into train mode first")
     mode.add_argument("--eval", action="store_true", help="put the model into eval mode first")
@@ -72,9 +78,16 @@ def execute(args: argparse.Namespace) -> int:
             )
         else:
             report = verify(
-                model, inputs, kwargs, methods=args.method, budget=args.budget, seed=args.seed, save=args.save,
-                origin=code, progress=progress,
-            )  # fmt: skip
+                model,
+                inputs,
+                kwargs,
+                methods=args.method,
+                budget=args.budget,
+                seed=args.seed,
+                save=args.save,
+                origin=code,
+                progress=progress,
+            )
     report.command = ["verify", args.target]
     emit(report, args)
     return CLEAN if report.extra.get("best_is_faithful") else FOUND

@@ -25,7 +25,9 @@ def _table(captures: list[Capture]) -> Iterator[Text]:
     head = "  ".join(name.ljust(widths[name]) for name in columns)
     yield Text(f"{'method'.ljust(first)}  {'outcome'.ljust(10)}  {head}".rstrip(), "bold")
     for capture in captures:
-        row = Text.assemble(capture.method.ljust(first), "  ", (capture.outcome.ljust(10), OUTCOMES[capture.outcome]))
+        row = Text.assemble(
+            capture.method.ljust(first), "  ", (capture.outcome.ljust(10), OUTCOMES[capture.outcome])
+        )
         for name in columns:
             row.append("  ")
             row.append(*_cell(_short(capture.checks.get(name, "–")), widths[name]))
@@ -56,13 +58,20 @@ def lines(report: Report) -> Iterator[Text]:
             yield Text.assemble((capture.method, "bold"), ": ", kept.partition(" (")[2].rstrip(")"))
     best = report.extra.get("best")
     if best:
-        how = "faithful on everything tried" if report.extra.get("best_is_faithful") else "the least bad; see above"
+        how = (
+            "faithful on everything tried"
+            if report.extra.get("best_is_faithful")
+            else "the least bad; see above"
+        )
         yield Text("")
         yield Text.assemble(("best: ", "bold"), f"{best} ({how})")
         yield from _indented(str(report.extra.get("code", "")))
     shown = next((c for c in report.captures if c.counterexample), None)
     if shown is not None and shown.counterexample:
         yield Text("")
-        yield Text.assemble(("reproduce: ", "bold"), f"{shown.method} departs from eager; --format json has one for each method")
+        yield Text.assemble(
+            ("reproduce: ", "bold"),
+            f"{shown.method} departs from eager; --format json has one for each method",
+        )
         yield from _indented(shown.counterexample)
     yield Text("")

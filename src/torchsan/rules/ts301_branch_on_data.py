@@ -26,7 +26,7 @@ from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS301", "branch-on-data", "error"
 
-BAD = '''
+BAD = """
 import torch
 
 
@@ -39,9 +39,9 @@ class Clip(torch.nn.Module):
 
 def make():
     return Clip(), (torch.tensor([0.5, 0.25, -0.5]),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -53,12 +53,17 @@ class Clip(torch.nn.Module):
 
 def make():
     return Clip(), (torch.tensor([0.5, 0.25, -0.5]),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:
     cause = event.cause
-    if not isinstance(cause, ReadOut) or cause.source != "data" or cause.use != "branch" or event.column == "seed":
+    if (
+        not isinstance(cause, ReadOut)
+        or cause.source != "data"
+        or cause.use != "branch"
+        or event.column == "seed"
+    ):
         return None
     told = cause.before != cause.after and cause.after
     label = f"{cause.before} with the example, {cause.after} with other data" if told else "decided by data"

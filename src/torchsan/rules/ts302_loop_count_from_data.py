@@ -25,7 +25,7 @@ from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS302", "loop-count-from-data", "error"
 
-BAD = '''
+BAD = """
 import torch
 
 
@@ -39,9 +39,9 @@ class Repeat(torch.nn.Module):
 
 def make():
     return Repeat(), (torch.tensor([2.5, 1.0]),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -55,12 +55,17 @@ class Repeat(torch.nn.Module):
 
 def make():
     return Repeat(), (torch.tensor([2.5, 1.0]),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:
     cause = event.cause
-    if not isinstance(cause, ReadOut) or cause.source != "data" or cause.use != "loop" or event.column == "seed":
+    if (
+        not isinstance(cause, ReadOut)
+        or cause.source != "data"
+        or cause.use != "loop"
+        or event.column == "seed"
+    ):
         return None
     told = cause.before != cause.after and cause.after
     label = f"{cause.before} with the example, {cause.after} with other data" if told else "a count from data"
@@ -71,5 +76,7 @@ def judge(event: Fault, history: object) -> Finding | None:
         level=level(event),
         why="a capture repeats the body as often as the example did",
         notes=notes(event),
-        fixes=help_text("run a fixed number of rounds and mask the rest with torch.where, or use torch.while_loop"),
+        fixes=help_text(
+            "run a fixed number of rounds and mask the rest with torch.where, or use torch.while_loop"
+        ),
     )

@@ -25,7 +25,7 @@ from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS303", "python-number-from-tensor", "error"
 
-BAD = '''
+BAD = """
 import torch
 
 
@@ -37,9 +37,9 @@ class Normalise(torch.nn.Module):
 
 def make():
     return Normalise(), (torch.tensor([1.0, 2.0, 3.0]),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -51,7 +51,7 @@ class Normalise(torch.nn.Module):
 
 def make():
     return Normalise(), (torch.tensor([1.0, 2.0, 3.0]),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:

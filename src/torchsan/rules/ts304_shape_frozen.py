@@ -18,14 +18,14 @@ When the dimension has one size for ever. Then leave it out of `dynamic_shapes`.
 
 from __future__ import annotations
 
-from torchsan.model import Finding
+from torchsan.model import Finding, Place
 from torchsan.model.capture_events import Departure, Fault, ReadOut
 from torchsan.rules import finding
 from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS304", "shape-frozen", "error"
 
-BAD = '''
+BAD = """
 import torch
 
 
@@ -37,9 +37,9 @@ class Pool(torch.nn.Module):
 
 def make():
     return Pool(), (torch.arange(6.0).view(3, 2),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -50,15 +50,16 @@ class Pool(torch.nn.Module):
 
 def make():
     return Pool(), (torch.arange(6.0).view(3, 2),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:
     cause = event.cause
+    callers: tuple[Place, ...] = ()
     where = f" (`{event.dimension}`)" if event.dimension else ""
     if isinstance(cause, Departure) and event.column == "size":
         message = f"a size of the example is frozen{where}: {outcome(event)}"
-        label, callers = "here capture and model part", ()
+        label = "here capture and model part"
     elif isinstance(cause, ReadOut) and cause.source == "shape" and cause.use != "loop":
         message = f"`{cause.text}` freezes a size of the example{where}: {outcome(event)}"
         told = cause.before != cause.after and cause.after

@@ -26,7 +26,7 @@ from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS305", "python-state", "error"
 
-BAD = '''
+BAD = """
 import torch
 
 
@@ -42,9 +42,9 @@ class Alternate(torch.nn.Module):
 
 def make():
     return Alternate(), (torch.tensor([1.0, 2.0]),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -60,11 +60,11 @@ class Alternate(torch.nn.Module):
 
 def make():
     return Alternate(), (torch.tensor([1.0, 2.0]),)
-'''
+"""
 
 
 def _where(cause: StateUse) -> tuple[Place, Place | None]:
-    """A counter is shown where it is written, a cache (changed through its contents) where it is last read."""
+    """A counter is shown where it is written, a cache (changed inside) where it is last read."""
     read = cause.reads[-1] if cause.reads else None
     if cause.writes:
         return cause.writes[0], read
@@ -80,7 +80,9 @@ def judge(event: Fault, history: object) -> Finding | None:
         name, (place, read) = f"`{cause.name}`", _where(cause)
     else:
         return None
-    found = spans(place, "changed by every call" if read else "read here; what it holds depends on earlier calls")
+    found = spans(
+        place, "changed by every call" if read else "read here; what it holds depends on earlier calls"
+    )
     if read is not None and read.line != place.line:
         found.append(read.span("needed", "read here"))
     return finding(

@@ -24,7 +24,7 @@ from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS306", "random-draw", "error"
 
-BAD = '''
+BAD = """
 import random
 
 import torch
@@ -37,9 +37,9 @@ class Noise(torch.nn.Module):
 
 def make():
     return Noise(), (torch.tensor([1.0, 2.0]),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -50,7 +50,7 @@ class Noise(torch.nn.Module):
 
 def make():
     return Noise(), (torch.tensor([1.0, 2.0]),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:
@@ -59,7 +59,11 @@ def judge(event: Fault, history: object) -> Finding | None:
     if isinstance(cause, Draw):
         what, label = f"`{cause.text}` draws from {cause.source}", "drawn here, outside torch"
     elif isinstance(cause, ReadOut) and event.column == "seed":
-        what, label, callers = f"`{cause.text}` reads out a random tensor", "another value with another seed", cause.callers
+        what, label, callers = (
+            f"`{cause.text}` reads out a random tensor",
+            "another value with another seed",
+            cause.callers,
+        )
     elif isinstance(cause, Departure) and event.column == "seed":
         what, label = "a random draw is frozen", "here capture and model part"
     else:

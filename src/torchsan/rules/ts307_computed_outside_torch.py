@@ -24,7 +24,7 @@ from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS307", "computed-outside-torch", "error"
 
-BAD = '''
+BAD = """
 import numpy
 import torch
 
@@ -37,9 +37,9 @@ class Median(torch.nn.Module):
 
 def make():
     return Median(), (torch.tensor([1.0, 5.0, 2.0]),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -50,7 +50,7 @@ class Median(torch.nn.Module):
 
 def make():
     return Median(), (torch.tensor([1.0, 5.0, 2.0]),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:
@@ -58,7 +58,12 @@ def judge(event: Fault, history: object) -> Finding | None:
     callers: tuple[Place, ...] = ()
     if isinstance(cause, Departure) and event.column in ("values", "capture"):
         what, label = "what is computed here is not part of the capture", "here capture and model part"
-    elif isinstance(cause, ReadOut) and cause.kind == "numpy" and cause.use == "array" and event.column != "seed":
+    elif (
+        isinstance(cause, ReadOut)
+        and cause.kind == "numpy"
+        and cause.use == "array"
+        and event.column != "seed"
+    ):
         what, label, callers = f"`{cause.text}` hands a tensor to NumPy", "leaves torch here", cause.callers
     else:
         return None

@@ -25,7 +25,7 @@ from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS308", "write-lost-or-frozen", "error"
 
-BAD = '''
+BAD = """
 import torch
 
 
@@ -41,9 +41,9 @@ class Scale(torch.nn.Module):
 
 def make():
     return Scale(), (torch.tensor([1.0, 2.0]),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -59,7 +59,7 @@ class Scale(torch.nn.Module):
 
 def make():
     return Scale(), (torch.tensor([1.0, 2.0]),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:

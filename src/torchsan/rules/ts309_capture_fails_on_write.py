@@ -25,7 +25,7 @@ from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS309", "capture-fails-on-write", "warning"
 
-BAD = '''
+BAD = """
 import torch
 
 
@@ -37,9 +37,9 @@ class Zero(torch.nn.Module):
 
 def make():
     return Zero(), (torch.tensor([1.0, 2.0]),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -51,7 +51,7 @@ class Zero(torch.nn.Module):
 
 def make():
     return Zero(), (torch.tensor([1.0, 2.0]),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:
@@ -65,5 +65,7 @@ def judge(event: Fault, history: object) -> Finding | None:
         level=level(event),
         why="not every write in place can be expressed in a graph",
         notes=notes(event),
-        fixes=help_text("compute a new tensor instead of writing (zeros_like, full_like, where, masked_fill)"),
+        fixes=help_text(
+            "compute a new tensor instead of writing (zeros_like, full_like, where, masked_fill)"
+        ),
     )

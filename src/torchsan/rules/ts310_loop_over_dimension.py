@@ -25,7 +25,7 @@ from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS310", "loop-over-dimension", "error"
 
-BAD = '''
+BAD = """
 import torch
 
 
@@ -40,9 +40,9 @@ class Running(torch.nn.Module):
 
 def make():
     return Running(), (torch.arange(6.0).view(3, 2),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -53,7 +53,7 @@ class Running(torch.nn.Module):
 
 def make():
     return Running(), (torch.arange(6.0).view(3, 2),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:
@@ -62,7 +62,11 @@ def judge(event: Fault, history: object) -> Finding | None:
         return None
     where = f" (`{event.dimension}`)" if event.dimension else ""
     told = cause.before != cause.after and cause.after
-    label = f"{cause.before} rounds with the example, {cause.after} with another size" if told else "unrolled here"
+    label = (
+        f"{cause.before} rounds with the example, {cause.after} with another size"
+        if told
+        else "unrolled here"
+    )
     return finding(
         globals(),
         f"the loop over `{cause.text}` is unrolled at the example's size{where}: {outcome(event)}",

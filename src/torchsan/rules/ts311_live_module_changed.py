@@ -26,7 +26,7 @@ from torchsan.rules._capture import CALLS, help_text, listed, spans
 
 CODE, NAME, LEVEL = "TS311", "live-module-changed", "warning"
 
-BAD = '''
+BAD = """
 import torch
 
 
@@ -42,9 +42,9 @@ class Mean(torch.nn.Module):
 
 def make():
     return Mean(), (torch.tensor([[1.0, 2.0], [3.0, 5.0]]),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -55,7 +55,7 @@ class Mean(torch.nn.Module):
 
 def make():
     return Mean(), (torch.tensor([[1.0, 2.0], [3.0, 5.0]]),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:

@@ -24,7 +24,7 @@ from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
 CODE, NAME, LEVEL = "TS312", "dtype-or-device-frozen", "warning"
 
-BAD = '''
+BAD = """
 import torch
 
 
@@ -40,9 +40,9 @@ class Cell(torch.nn.Module):
 
 def make():
     return Cell(), (torch.ones(3, 2),)
-'''
+"""
 
-GOOD = '''
+GOOD = """
 import torch
 
 
@@ -58,7 +58,7 @@ class Cell(torch.nn.Module):
 
 def make():
     return Cell(), (torch.ones(3, 2),)
-'''
+"""
 
 
 def judge(event: Fault, history: object) -> Finding | None:

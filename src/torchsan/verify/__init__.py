@@ -25,7 +25,9 @@ def __getattr__(name: str) -> Any:
 
 
 class _CallablePackage(ModuleType):
-    def __call__(self, model: Any, args: Any = (), kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
+    def __call__(
+        self, model: Any, args: Any = (), kwargs: dict[str, Any] | None = None, **options: Any
+    ) -> Any:
         """Capture `model` in every way, compare with eager; see `torchsan.verify.api.verify`."""
         from torchsan.verify.api import verify
 

@@ -22,7 +22,7 @@ from torchsan.verify.truth import Truth
 Progress = Callable[[str], None]
 
 
-class FunctionModule(torch.nn.Module):
+class FunctionModule(torch.nn.Module):  # type: ignore[misc]
     """A function to be captured, as a module."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -54,7 +54,9 @@ def chosen_methods(methods: Iterable[str] | None) -> tuple[list[str], str]:
         wanted = list(dict.fromkeys(methods))
         unknown = [name for name in wanted if name not in METHODS]
         if unknown or not wanted:
-            raise UsageError(f"there is no method {(unknown or [''])[0]!r}; the methods are {', '.join(METHODS)}")
+            raise UsageError(
+                f"there is no method {(unknown or [''])[0]!r}; the methods are {', '.join(METHODS)}"
+            )
         if "onnx" in wanted and onnx_missing():
             raise UsageError(f"method onnx needs {onnx_missing()}: pip install 'torchsan[onnx]'")
         return wanted, ""
@@ -62,7 +64,9 @@ def chosen_methods(methods: Iterable[str] | None) -> tuple[list[str], str]:
     missing = onnx_missing()
     if not missing:
         return wanted, ""
-    return [name for name in wanted if name != "onnx"], f"onnx was not tried: pip install 'torchsan[onnx]' ({missing})"
+    return [
+        name for name in wanted if name != "onnx"
+    ], f"onnx was not tried: pip install 'torchsan[onnx]' ({missing})"
 
 
 def verify(
@@ -84,7 +88,9 @@ def verify(
     wanted, remark = chosen_methods(methods)
     subject = as_subject(model, args, kwargs, seed, origin)
     with random_state_kept():
-        return _verify(subject, wanted, methods is None, budget, save, progress or (lambda text: None), remark)
+        return _verify(
+            subject, wanted, methods is None, budget, save, progress or (lambda text: None), remark
+        )
 
 
 def _verify(
@@ -116,7 +122,7 @@ def _verify(
         judge.trial(trial)
     judgement = judge.judgement(trials)
     subject.reset()
-    report = _report(truth, trials, judgement, time.perf_counter() - started)
+    report = build_report(truth, trials, judgement, time.perf_counter() - started)
     report.notes += [remark] if remark else []
     if save is not None:
         from torchsan.verify.certificate import write
@@ -136,7 +142,9 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
     checks = {"captured": "yes"}
     columns = ["values", *(d.label for d in truth.sizes.dimensions), "calls", "seed", "dtype", "effects"]
     for column in columns:
-        found = trial.counterexamples.get(column) or (trial.counterexamples.get("example") if column == "values" else None)
+        found = trial.counterexamples.get(column) or (
+            trial.counterexamples.get("example") if column == "values" else None
+        )
         if found is not None:
             checks[column_name(column)] = "refuses" if found.difference.kind == "raises" else "differs"
         elif trial.tried.get(column) or column in ("values", "effects"):
@@ -156,8 +164,8 @@ def _lost_attributes(truth: Truth) -> str:
 
 
 def best_of(trials: list[Trial]) -> Trial | None:
-    """The first faithful one in the order of METHODS; else the one that is wrong in the fewest columns, loudly."""
-    rank = list(METHODS)
+    """The first faithful one in the order of METHODS; else the least wrong, loud before silent."""
+    rank = [*METHODS, "jit"]
     usable = [t for t in trials if t.captured is not None]
 
     def badness(trial: Trial) -> tuple[int, int, int]:
@@ -167,7 +175,7 @@ def best_of(trials: list[Trial]) -> Trial | None:
     return min(usable, key=badness, default=None)
 
 
-def _report(truth: Truth, trials: list[Trial], judgement: Judgement, seconds: float) -> Report:
+def build_report(truth: Truth, trials: list[Trial], judgement: Judgement, seconds: float) -> Report:
     report = Report(torch=torch.__version__, findings=list(judgement.findings))
     for trial in trials:
         report.captures.append(_capture(trial, truth, judgement))
@@ -197,7 +205,9 @@ def _capture(trial: Trial, truth: Truth, judgement: Judgement) -> Capture:
     example = None
     reason = judgement.reasons.get(trial.method, "")
     if trial.counterexamples and trial.captured is not None:
-        found = next(iter(sorted(trial.counterexamples.items(), key=lambda i: i[1].difference.kind == "raises")))[1]
+        found = next(
+            iter(sorted(trial.counterexamples.items(), key=lambda i: i[1].difference.kind == "raises"))
+        )[1]
         example = reproduction(truth.subject, trial.captured, found, trial.method)
         reason = found.difference.text
     return Capture(
@@ -214,7 +224,10 @@ def _capture(trial: Trial, truth: Truth, judgement: Judgement) -> Capture:
 def _paste(best: Trial, truth: Truth) -> str:
     assert best.captured is not None
     text = capture_text(
-        best.method, dynamic=best.captured.dynamic, bound=best.captured.bound, kwargs=bool(truth.subject.kwargs)
+        best.method,
+        dynamic=best.captured.dynamic,
+        bound=best.captured.bound,
+        kwargs=bool(truth.subject.kwargs),
     )
     save = {
         "jit.trace": 'captured.save("model.pt")',
@@ -250,7 +263,9 @@ def _tracer_warnings(trial: Trial, findings: list[Finding]) -> list[str]:
         if code:
             notes.append(f"TracerWarning at {path}:{line}: harmful, see {code}")
         elif not trial.counterexamples:
-            notes.append(f"TracerWarning at {path}:{line}: harmless on all {sum(trial.tried.values())} inputs tried")
+            notes.append(
+                f"TracerWarning at {path}:{line}: harmless on all {sum(trial.tried.values())} inputs tried"
+            )
         else:
             notes.append(f"TracerWarning at {path}:{line}: not the cause of what was found")
     return notes

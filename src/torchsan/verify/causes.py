@@ -84,7 +84,7 @@ class CauseFinder:
         return None
 
     def state(self, leaves: list[Any]) -> StateUse | None:
-        """Globals and attributes that a call changes; those that the user's code both reads and writes first."""
+        """Globals and attributes that a call changes, first those both read and written by name."""
         uses = [global_use(self.truth.visited, name) for (_, name), _ in self.truth.globals]
         if self.attributes:
             uses += attribute_uses(self.subject, self.attributes, leaves)
@@ -112,7 +112,7 @@ class CauseFinder:
         return first_departure(eager, other)
 
     def _read_out(self, found: Counterexample) -> ReadOut | None:
-        """The read-out that differs between example and counterexample and, frozen, gives what the capture gives."""
+        """The read-out that differs and that, frozen, gives what the capture gives."""
         variant = found.variant
         leaves = variant.leaves(self.subject)
         for tracing in (True, False):
@@ -150,7 +150,9 @@ class CauseFinder:
             ]
             here = [s for s in sites if s.places[0].line == place.line]
             if or_before and not here:
-                here = [s for s in sites if s.places[0].line < place.line and _same_function(s.places[0], place)]
+                here = [
+                    s for s in sites if s.places[0].line < place.line and _same_function(s.places[0], place)
+                ]
                 here = here[-1:]
             if here:
                 return here[0].read_out(here[0].value, here[0].value)
@@ -163,7 +165,11 @@ class CauseFinder:
 
 def definition(model: Any) -> Place:
     """Where forward is defined: the last resort for a place to show."""
-    for owner in (getattr(model, "_function", None), type(model).forward, *(type(m).forward for m in model.modules())):
+    for owner in (
+        getattr(model, "_function", None),
+        type(model).forward,
+        *(type(m).forward for m in model.modules()),
+    ):
         code = getattr(owner, "__code__", None)
         if code is not None and is_users(code.co_filename):
             return Place(shown_path(code.co_filename), code.co_firstlineno, 1, function=code.co_qualname)
@@ -207,4 +213,7 @@ def _equal(flipped: Outcome, got: Outcome) -> bool:
         return False
     from torchsan.verify.compare import Tolerance
 
-    return outputs_difference(flipped.outputs[0], got.outputs[0], Tolerance(1e-3, 1e-4), only_tensors=True) is None
+    return (
+        outputs_difference(flipped.outputs[0], got.outputs[0], Tolerance(1e-3, 1e-4), only_tensors=True)
+        is None
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from torchsan.verify.subject import Subject
 from torchsan.verify.variants import Variant
 
@@ -45,7 +46,7 @@ def _example_text(subject: Subject, example: list[Any] | None) -> str:
     )
 
 
-BOUND = '''\
+BOUND = """\
 class Bound(torch.nn.Module):  # tracing holds only tensors: fix the rest
     def __init__(self, model):
         super().__init__()
@@ -57,15 +58,16 @@ class Bound(torch.nn.Module):  # tracing holds only tensors: fix the rest
         leaves = [next(values) if isinstance(x, torch.Tensor) else x for x in leaves]
         a, k = torch.utils._pytree.tree_unflatten(leaves, tree)
         return tensors_of(self.model(*a, **k))
-'''
+"""
 
 
-def capture_text(method: str, *, dynamic: Any = None, bound: bool = False, kwargs: bool = False) -> str:
+def capture_text(method: str, dynamic: Any = None, bound: bool = False, kwargs: bool = False) -> str:
     """The call that captures `model` into `captured`."""
     more = ", kwargs" if kwargs else ""
     shapes = f", dynamic_shapes={shapes_text(dynamic)}" if dynamic is not None else ""
     if method == "jit.trace" and bound:
-        return f"{BOUND}\ncaptured = torch.jit.trace(Bound(model), tuple(t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)))"
+        given = "given = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]"
+        return f"{BOUND}\n\n{given}\ncaptured = torch.jit.trace(Bound(model), tuple(given))"
     if method == "jit.trace":
         return "captured = torch.jit.trace(model, args)"
     if method == "jit.script":
@@ -79,13 +81,13 @@ def capture_text(method: str, *, dynamic: Any = None, bound: bool = False, kwarg
     return f"captured = torch.export.export(model, args{more}{shapes}{strict})"
 
 
-TENSORS_OF = '''\
+TENSORS_OF = """\
 def tensors_of(value):
     if isinstance(value, torch.Tensor):
         return (value,)
     items = value.values() if hasattr(value, "values") else value if isinstance(value, (list, tuple)) else ()
     return tuple(t for item in items for t in tensors_of(item))
-'''
+"""
 
 
 SEEDS = "torch.manual_seed({0}); random.seed({0}); numpy.random.seed({0})"
@@ -129,29 +131,41 @@ def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> st
     lines = ["import copy, random", "import numpy, torch", "", "", TENSORS_OF, ""]
     lines += [STATE_OF] if effect else []
     lines += [subject.origin or GIVEN, "eager = copy.deepcopy(model)"]
-    lines += ["start = copy.deepcopy(model.state_dict())", "leaves, tree = torch.utils._pytree.tree_flatten((args, kwargs))"]
+    lines += [
+        "start = copy.deepcopy(model.state_dict())",
+        "leaves, tree = torch.utils._pytree.tree_flatten((args, kwargs))",
+    ]
     lines += ["leaves = copy.deepcopy(leaves)"]
     lines += [line for line in [_example_text(subject, captured.example)] if line]
     lines += [SEEDS.format(subject.seed)]
-    lines += [capture_text(method, dynamic=captured.dynamic, bound=captured.bound, kwargs=bool(subject.kwargs))]
+    lines += [captured.source or capture_text(method, captured.dynamic, captured.bound, bool(subject.kwargs))]
     if method == "jit.trace":
         lines += ["model.load_state_dict(start)  # tracing ran the model, and shares its state"]
     lines += [f"run = {run}", ""]
     for index, expression in variant.edits.items():
-        lines += [f"x = leaves[{index}].detach()  # {subject.names[index]}", f"leaves[{index}] = {expression}"]
+        lines += [
+            f"x = leaves[{index}].detach()  # {subject.names[index]}",
+            f"leaves[{index}] = {expression}",
+        ]
     if variant.double:
         lines += ["eager, run = eager.double(), run.double()"]
-        lines += ["leaves = [t.double() if getattr(t, 'dtype', None) == torch.float32 else t for t in leaves]"]
+        lines += [
+            "leaves = [t.double() if getattr(t, 'dtype', None) == torch.float32 else t for t in leaves]"
+        ]
     lines += _calls(captured, variant, effect)
     tolerance = captured.tolerance
-    lines += [f"torch.testing.assert_close(got, want, rtol={tolerance.rtol}, atol={tolerance.atol}, equal_nan=True)"]
+    lines += [
+        f"torch.testing.assert_close(got, want, rtol={tolerance.rtol}, atol={tolerance.atol}, equal_nan=True)"
+    ]
     return "\n".join(lines) + "\n"
 
 
 def inputs_text(subject: Subject, variant: Variant) -> str:
     """The counterexample in a few words."""
-    parts = [f"{subject.names[i]} = {text.replace('x.', subject.names[i] + '.')}" for i, text in variant.edits.items()]
+    parts = [
+        f"{subject.names[i]} = {text.replace('x.', subject.names[i] + '.')}"
+        for i, text in variant.edits.items()
+    ]
     if not parts:
         return variant.label
-    shown = variant.label if sum(map(len, parts)) > 70 else ", ".join(parts)
-    return shown
+    return variant.label if sum(map(len, parts)) > 70 else ", ".join(parts)

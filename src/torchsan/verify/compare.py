@@ -68,9 +68,13 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_dense() if tensor.layout != torch.strided else tensor
 
 
-def tensor_difference(where: str, want: torch.Tensor, got: torch.Tensor, tolerance: Tolerance) -> Difference | None:
+def tensor_difference(
+    where: str, want: torch.Tensor, got: torch.Tensor, tolerance: Tolerance
+) -> Difference | None:
     if want.shape != got.shape:
-        return Difference("shape", where, f"{where} has shape {list(got.shape)} instead of {list(want.shape)}")
+        return Difference(
+            "shape", where, f"{where} has shape {list(got.shape)} instead of {list(want.shape)}"
+        )
     if want.dtype != got.dtype:
         return Difference("dtype", where, f"{where} is {got.dtype} instead of {want.dtype}")
     if want.numel() == 0 or want.is_meta:

@@ -17,10 +17,35 @@ from torchsan.verify.frames import text_of, user_places
 from torchsan.verify.subject import Subject, quiet, seed_everything, time_limit
 
 # Operations that only rename memory: captures add and drop them freely.
-_IGNORED = {"detach", "alias", "t", "view", "_unsafe_view", "expand", "clone", "lift_fresh", "contiguous", "slice"}
-_MAKERS = {"zeros", "ones", "full", "empty", "arange", "scalar_tensor", "_to_copy", "eye", "linspace", "rand", "randn",
-           "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "new_zeros", "new_ones",
-           "new_full", "new_empty"}  # fmt: skip
+_IGNORED = {
+    "detach",
+    "alias",
+    "t",
+    "view",
+    "_unsafe_view",
+    "expand",
+    "clone",
+    "lift_fresh",
+    "contiguous",
+    "slice",
+}
+_MAKERS = {
+    *(
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "arange",
+        "scalar_tensor",
+        "_to_copy",
+        "eye",
+        "linspace",
+        "rand",
+        "randn",
+    ),
+    *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
+    *("new_zeros", "new_ones", "new_full", "new_empty"),
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +57,7 @@ class Step:
     place: Place | None
 
 
-class _Log(TorchDispatchMode):
+class _Log(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, with_places: bool) -> None:
         super().__init__()
         self.steps: list[Step] = []
@@ -61,7 +86,9 @@ def _sum(tensor: torch.Tensor) -> float:
     return float(tensor.detach().double().sum())
 
 
-def steps_of(function: Callable[..., Any], subject: Subject, leaves: list[Any], seed: int, places: bool) -> list[Step]:
+def steps_of(
+    function: Callable[..., Any], subject: Subject, leaves: list[Any], seed: int, places: bool
+) -> list[Step]:
     args, kwargs = subject.inputs(leaves)
     seed_everything(seed)
     log = _Log(places)
@@ -80,7 +107,9 @@ def first_departure(eager: list[Step], captured: list[Step]) -> Departure | None
 
 
 def _alike(a: Step, b: Step) -> bool:
-    close = all(x == y or abs(x - y) <= 1e-3 * (1 + abs(x)) or x != x for x, y in zip(a.sums, b.sums, strict=False))
+    close = all(
+        x == y or abs(x - y) <= 1e-3 * (1 + abs(x)) or x != x for x, y in zip(a.sums, b.sums, strict=False)
+    )
     return a.name == b.name and a.shapes == b.shapes and a.dtypes == b.dtypes and close
 
 

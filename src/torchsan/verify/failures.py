@@ -29,7 +29,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def failing_place(method: str, error: BaseException) -> Place | None:
     """The deepest line of the user's program on which the capture died."""
     for each in reversed(list(chain(error))):
-        places = raised_places(each)
+        places = raised_places(each, below_torch=True)
         if places and method not in ("jit.script",):
             return places[0]
         named = [(path, int(line)) for path, line in _FILE.findall(str(each)) if is_users(path)]
@@ -69,7 +69,24 @@ def explain(method: str, error: BaseException) -> str:
 def _script_reason(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for index, line in enumerate(lines):
-        if line.startswith(("Expected", "Unsupported", "Unknown", "Python type", "Module", "undefined", "Cannot", "Could not", "Argument", "Return", "Only", "Class", "Variable", "Type")):
+        if line.startswith(
+            (
+                "Expected",
+                "Unsupported",
+                "Unknown",
+                "Python type",
+                "Module",
+                "undefined",
+                "Cannot",
+                "Could not",
+                "Argument",
+                "Return",
+                "Only",
+                "Class",
+                "Variable",
+                "Type",
+            )
+        ):
             return one_line(" ".join(lines[index : index + 1]))
     return one_line(lines[0] if lines else text)
 
@@ -80,13 +97,19 @@ def writes_in_place(place: Place) -> bool:
     if tree is None:
         return False
     for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and not hasattr(node, "body") and node.lineno <= place.line <= (node.end_lineno or 0):
+        if (
+            isinstance(node, ast.stmt)
+            and not hasattr(node, "body")
+            and node.lineno <= place.line <= (node.end_lineno or 0)
+        ):
             return any(_is_write(part) for part in ast.walk(node))
     return False
 
 
 def _all_text(error: BaseException) -> str:
-    return " ".join(f"{type(each).__name__} {each}" for each in chain(error)).replace("DataDependent", "data-dependent")
+    return " ".join(f"{type(each).__name__} {each}" for each in chain(error)).replace(
+        "DataDependent", "data-dependent"
+    )
 
 
 def first_write(codes: Iterable[CodeType]) -> Place | None:
@@ -107,11 +130,16 @@ def _is_write(node: ast.AST) -> bool:
     if isinstance(node, ast.AugAssign):
         return True
     if isinstance(node, ast.Assign):
-        return any(isinstance(t, ast.Subscript) or isinstance(t, ast.Attribute) and t.attr == "data" for t in node.targets)
+        return any(
+            isinstance(t, ast.Subscript) or (isinstance(t, ast.Attribute) and t.attr == "data")
+            for t in node.targets
+        )
     return False
 
 
-def failure_cause(finder: CauseFinder, method: str, error: BaseException, place: Place | None) -> Cause | None:
+def failure_cause(
+    finder: CauseFinder, method: str, error: BaseException, place: Place | None
+) -> Cause | None:
     """The event that made a capture fail, where it is one that a rule knows."""
     kind = type(list(chain(error))[-1]).__name__
     if kind == "TracingCheckError":

@@ -62,12 +62,14 @@ def user_places(limit: int = 6) -> list[Place]:
     return [place_of(frame) for frame in islice(found, limit)]
 
 
-def raised_places(error: BaseException) -> list[Place]:
-    """The user's lines through which an error came, the deepest first."""
+def raised_places(error: BaseException, *, below_torch: bool = False) -> list[Place]:
+    """The user's lines through which an error came, the deepest first; or only those that torch called."""
     found: list[Place] = []
     tb: TracebackType | None = error.__traceback__
     while tb is not None:
-        if is_users(tb.tb_frame.f_code.co_filename):
+        path = tb.tb_frame.f_code.co_filename
+        below_torch = below_torch and not path.startswith(_TORCH)
+        if is_users(path) and not below_torch:
             found.append(place_of(tb.tb_frame, tb.tb_lasti, tb.tb_lineno))
         tb = tb.tb_next
     return found[::-1]
@@ -172,6 +174,8 @@ def use_at(place: Place) -> Use | None:
     direct = _direct_use(path)
     if direct:
         return direct
-    function = next((n for n, _ in reversed(path) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)), None)
+    function = next(
+        (n for n, _ in reversed(path) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)), None
+    )
     names = _assigned(path)
     return _uses_of(names, function) if function is not None and names else None

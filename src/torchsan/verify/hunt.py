@@ -60,7 +60,7 @@ def export_example(truth: Truth) -> list[object]:
     return leaves
 
 
-def _changes(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> list[LiveChange]:
+def tensor_changes(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> list[LiveChange]:
     found = []
     for name, value in before.items():
         now = after.get(name)
@@ -69,7 +69,7 @@ def _changes(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) ->
     return found
 
 
-def _attribute_changes(before: dict[str, str], after: dict[str, str]) -> list[LiveChange]:
+def attribute_changes(before: dict[str, str], after: dict[str, str]) -> list[LiveChange]:
     found = []
     for name, text in after.items():
         if text == before.get(name):
@@ -96,17 +96,19 @@ def try_method(method: str, truth: Truth, deadline: float) -> Trial:
         subject.reset()
     trial.capture_seconds = time.perf_counter() - started
     if method != "jit.trace" or trial.captured is None:
-        trial.changes = _changes(tensors, tensors_of(model))
+        trial.changes = tensor_changes(tensors, tensors_of(model))
     elif trial.captured.live_changes:
-        trial.changes = [LiveChange(name, "has other values than before", None) for name in trial.captured.live_changes]
-    trial.changes += _attribute_changes(attributes, attributes_of(model))
+        trial.changes = [
+            LiveChange(name, "has other values than before", None) for name in trial.captured.live_changes
+        ]
+    trial.changes += attribute_changes(attributes, attributes_of(model))
     if trial.captured is not None:
         check(trial, truth, deadline)
     return trial
 
 
 def check(trial: Trial, truth: Truth, deadline: float) -> None:
-    """Every variant that eager accepts; once a column is known to be wrong, its other variants are left out."""
+    """Every variant that eager accepts; a column known to be wrong is not tried further."""
     started = time.perf_counter()
     assert trial.captured is not None
     for variant, want in truth.pairs:
@@ -147,19 +149,27 @@ def disagreement(captured: Captured, truth: Truth, variant: Variant, want: Outco
 
 def _simpler(truth: Truth, variant: Variant) -> list[Variant]:
     subject = truth.subject
-    options = [replace(variant, edits={k: v for k, v in variant.edits.items() if k != drop}) for drop in variant.edits]
+    options = [
+        replace(variant, edits={k: v for k, v in variant.edits.items() if k != drop})
+        for drop in variant.edits
+    ]
     if variant.kind == "values":
         for text in ("torch.zeros_like(x)", "torch.ones_like(x)", "-x"):
-            options += [replace(variant, edits={index: text}, label=f"{subject.names[index]}: {text}") for index in variant.edits]
+            options += [
+                replace(variant, edits={index: text}, label=f"{subject.names[index]}: {text}")
+                for index in variant.edits
+            ]
     options = [option for option in options if option.edits or not variant.edits]
     if variant.kind == "size":
         dimension = next((d for d in truth.sizes.dimensions if d.label == variant.dimension), None)
         if dimension:
-            for size in range(1, min(4, dimension.size)):
+            for size in range(2, min(4, dimension.size)):
                 edits: dict[int, str] = {}
                 for leaf, dim in dimension.axes:
                     edits[leaf] = resized([(dim, subject.leaves[leaf].shape[dim], size)])
-                options.append(replace(variant, edits=edits, label=f"{dimension.label}: {dimension.size} → {size}"))
+                options.append(
+                    replace(variant, edits=edits, label=f"{dimension.label}: {dimension.size} → {size}")
+                )
         options = [o for o in options if set(o.edits) == set(variant.edits)]
     return options[:8]
 

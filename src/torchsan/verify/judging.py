@@ -6,7 +6,16 @@ import time
 from dataclasses import dataclass, field, replace
 
 from torchsan.model import Finding
-from torchsan.model.capture_events import Cause, Column, Departure, Fault, LiveChange, TensorWrite, Verdict
+from torchsan.model.capture_events import (
+    Cause,
+    Column,
+    Departure,
+    Fault,
+    LiveChange,
+    TensorWrite,
+    Verdict,
+    What,
+)
 from torchsan.rules import all_rules
 from torchsan.verify.causes import CauseFinder
 from torchsan.verify.code import inputs_text
@@ -28,7 +37,10 @@ class Judgement:
 
 
 def _key(cause: Cause) -> tuple[object, ...]:
-    place = getattr(cause, "place", None) or (getattr(cause, "writes", ()) or getattr(cause, "reads", ()) or (None,))[0]
+    place = (
+        getattr(cause, "place", None)
+        or (getattr(cause, "writes", ()) or getattr(cause, "reads", ()) or (None,))[0]
+    )
     where = (place.path, place.line) if place else ()
     return (type(cause).__name__, where, getattr(cause, "name", ""), getattr(cause, "target", ""))
 
@@ -77,28 +89,40 @@ class Judge:
 
     def _disagreement(self, trial: Trial, column: str, found: Counterexample) -> Counterexample:
         assert trial.captured is not None
-        known = (found.variant.label, column == "effects", found.difference.where if column == "effects" else "")
+        known = (
+            found.variant.label,
+            column == "effects",
+            found.difference.where if column == "effects" else "",
+        )
         if time.perf_counter() < self.deadline:
             found = shrink(found, trial.captured, self.truth, self.deadline)
         if known not in self.known:
             self.known[known] = self.finder.find(found, trial.captured)
         cause = self.known[known]
         if isinstance(cause, TensorWrite) and cause.place is None:
-            cause = self.finder.nowhere() if column != "effects" else replace(cause, place=self.finder.nowhere().place)
+            cause = (
+                self.finder.nowhere()
+                if column != "effects"
+                else replace(cause, place=self.finder.nowhere().place)
+            )
         kind: Column = "effects" if column == "effects" else _column(found)
-        what = "raises" if found.difference.kind == "raises" else "wrong"
+        what: What = "raises" if found.difference.kind == "raises" else "wrong"
         self.note(
             cause,
             kind,
             found.variant.dimension,
-            Verdict(trial.method, what, found.difference.text, inputs_text(self.truth.subject, found.variant)),
+            Verdict(
+                trial.method, what, found.difference.text, inputs_text(self.truth.subject, found.variant)
+            ),
         )
         return found
 
     def _changes(self, trial: Trial) -> None:
         subject = self.truth.subject
         for change in trial.changes[:2]:
-            if change.target in dict(subject.model.named_parameters()) or change.target in dict(subject.model.named_buffers()):
+            if change.target in dict(subject.model.named_parameters()) or change.target in dict(
+                subject.model.named_buffers()
+            ):
                 place = tensor_write(subject, "state", change.target, subject.leaves).place
             else:
                 uses = attribute_uses(subject, [change.target], subject.leaves)
@@ -108,7 +132,9 @@ class Judge:
             self.note(cause, "capture", "", Verdict(trial.method, "wrong", change.change))
 
     def judgement(self, trials: list[Trial]) -> Judgement:
-        works = tuple(t.method for t in trials if t.captured is not None and not t.counterexamples and not t.skipped)
+        works = tuple(
+            t.method for t in trials if t.captured is not None and not t.counterexamples and not t.skipped
+        )
         result = Judgement(reasons=dict(self.reasons))
         for key, fault in self.faults.items():
             finding = judged(replace(fault, works=works))

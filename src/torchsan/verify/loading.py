@@ -30,7 +30,7 @@ subject = importlib.import_module({name!r})"""
 _MAKE = """\
 {seeds}
 made = {factory}
-model, args = made[0], made[1] if isinstance(made[1], tuple) else tuple(made[1]) if isinstance(made[1], list) else (made[1],)
+model, args = made[0], tuple(made[1]) if isinstance(made[1], (tuple, list)) else (made[1],)
 kwargs = made[2] if len(made) > 2 and isinstance(made[2], dict) else {{}}"""
 _GIVEN = """\
 {seeds}
@@ -43,8 +43,10 @@ def load(target: str, args_text: str | None, seed: int) -> tuple[Any, Any, dict[
     """The model, args, kwargs, and the code that makes them."""
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name:
-        raise UsageError(f"{target!r} does not name a factory: write FILE.py:factory or package.module:factory")
-    seeds = "torch.manual_seed({0}); random.seed({0}); numpy.random.seed({0})".format(seed)
+        raise UsageError(
+            f"{target!r} does not name a factory: write FILE.py:factory or package.module:factory"
+        )
+    seeds = f"torch.manual_seed({seed}); random.seed({seed}); numpy.random.seed({seed})"
     seed_everything(seed)
     module, code = _module(where, seeds)
     thing = _named(module, name, where)
@@ -134,9 +136,13 @@ def _evaluated(text: str, module: ModuleType) -> Any:
 
 def _unpacked(made: Any, name: str) -> tuple[Any, Any, dict[str, Any]]:
     if isinstance(made, torch.nn.Module):
-        raise UsageError(f"{name} gives a model without inputs: return (model, args), or pass --args \"torch.randn(2, 3)\"")
+        raise UsageError(
+            f'{name} gives a model without inputs: return (model, args), or pass --args "torch.randn(2, 3)"'
+        )
     if not isinstance(made, tuple | list) or len(made) < 2:
-        raise UsageError(f"{name}() must return (model, args) or (model, args, kwargs), not {type(made).__name__}")
+        raise UsageError(
+            f"{name}() must return (model, args) or (model, args, kwargs), not {type(made).__name__}"
+        )
     model, args = made[0], made[1]
     if not callable(model):
         raise UsageError(f"{name}() must return a model first, not {type(model).__name__}")

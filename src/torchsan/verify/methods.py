@@ -14,7 +14,17 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchsan.verify.compare import Tolerance, flatten
-from torchsan.verify.subject import Outcome, Subject, identical, quiet, run_calls, seed_everything, tensors_of, time_limit
+from torchsan.verify.onnx_runner import OnnxRunner
+from torchsan.verify.subject import (
+    Outcome,
+    Subject,
+    identical,
+    quiet,
+    run_calls,
+    seed_everything,
+    tensors_of,
+    time_limit,
+)
 
 # In the order in which they are preferred when several are faithful.
 METHODS = {
@@ -51,6 +61,7 @@ class Captured:
     dynamic: Any = None
     can_widen: bool = False
     live_changes: list[str] = field(default_factory=list)
+    source: str = ""
 
     def run(self, subject: Subject, leaves: list[Any], *, seed: int, calls: int, double: bool) -> Outcome:
         subject.reset()
@@ -79,8 +90,8 @@ class Captured:
         return {name: prefix + name for name in names}
 
 
-class Bound(torch.nn.Module):
-    """The model with everything but its tensors fixed, taking tensors and giving tensors: what tracing can hold."""
+class Bound(torch.nn.Module):  # type: ignore[misc]
+    """The model with everything but its tensors fixed: tensors in, tensors out, as tracing wants it."""
 
     def __init__(self, model: torch.nn.Module, subject: Subject) -> None:
         super().__init__()
@@ -97,7 +108,7 @@ class Bound(torch.nn.Module):
         return found[0] if len(found) == 1 else tuple(found)
 
 
-def _saved(module: Any) -> Callable[[], Any]:
+def saved(module: Any) -> Callable[[], Any]:
     """A TorchScript module by way of its bytes: what will be deployed, untouched by earlier runs."""
     stream = io.BytesIO()
     try:
@@ -133,7 +144,7 @@ def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
     seen = [(w.filename, w.lineno, str(w.message)) for w in caught if "TracerWarning" in w.category.__name__]
     return Captured(
         "jit.trace",
-        _saved(traced),
+        saved(traced),
         traced,
         bound=bound,
         only_tensors=bound,
@@ -157,7 +168,11 @@ def _restore(pristine: torch.nn.Module, used: torch.nn.Module) -> list[str]:
                 values = getattr(module, store)
                 for name, value in values.items():
                     now = getattr(other, store, {}).get(name)
-                    if isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor) and _alike(value, now):
+                    if (
+                        isinstance(value, torch.Tensor)
+                        and isinstance(now, torch.Tensor)
+                        and _alike(value, now)
+                    ):
                         if not identical(value, now):
                             changed.append(f"{path}.{name}".lstrip("."))
                         now.detach().copy_(value.detach())
@@ -165,7 +180,12 @@ def _restore(pristine: torch.nn.Module, used: torch.nn.Module) -> list[str]:
 
 
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and type(b).__name__ != "FakeTensor"
+    return (
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and a.device == b.device
+        and type(b).__name__ != "FakeTensor"
+    )
 
 
 def _about_output_types(error: RuntimeError) -> bool:
@@ -184,7 +204,7 @@ def _about_output_types(error: RuntimeError) -> bool:
 
 def _script(subject: Subject, model: torch.nn.Module) -> Captured:
     scripted = torch.jit.script(model)
-    return Captured("jit.script", _saved(scripted), scripted, can_widen=True)
+    return Captured("jit.script", saved(scripted), scripted, can_widen=True)
 
 
 def dynamic_shapes(subject: Subject, varying: dict[int, list[int]]) -> Any:
@@ -192,7 +212,7 @@ def dynamic_shapes(subject: Subject, varying: dict[int, list[int]]) -> Any:
     dim = torch.export.Dim
     specs: list[Any] = [None] * len(subject.leaves)
     for index in subject.tensors:
-        specs[index] = {d: dim.AUTO for d in varying.get(index, [])} or None
+        specs[index] = dict.fromkeys(varying.get(index, []), dim.AUTO) or None
     args, kwargs = pytree.tree_unflatten(specs, subject.spec)
     if not kwargs:
         return tuple(args)
@@ -209,7 +229,14 @@ def dynamic_shapes(subject: Subject, varying: dict[int, list[int]]) -> Any:
     return named
 
 
-def _export(subject: Subject, model: torch.nn.Module, example: list[Any], varying: dict[int, list[int]], strict: bool, name: str) -> Captured:
+def _export(
+    subject: Subject,
+    model: torch.nn.Module,
+    example: list[Any],
+    varying: dict[int, list[int]],
+    strict: bool,
+    name: str,
+) -> Captured:
     args, kwargs = subject.inputs(example)
     shapes = dynamic_shapes(subject, varying) if varying else None
     program = torch.export.export(model, args, kwargs or None, dynamic_shapes=shapes, strict=strict)
@@ -217,21 +244,20 @@ def _export(subject: Subject, model: torch.nn.Module, example: list[Any], varyin
     return Captured(name, lambda: copy.deepcopy(module), program, example=example, dynamic=shapes)
 
 
-def _onnx(subject: Subject, model: torch.nn.Module, example: list[Any], varying: dict[int, list[int]]) -> Captured:
+def _onnx(
+    subject: Subject, model: torch.nn.Module, example: list[Any], varying: dict[int, list[int]]
+) -> Captured:
     args, kwargs = subject.inputs(example)
     shapes = dynamic_shapes(subject, varying) if varying else None
-    import onnxruntime
-
-    onnxruntime.set_default_logger_severity(4)
     program = torch.onnx.export(
         model, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=shapes, verbose=False
     )
     if program is None:
         raise RuntimeError("torch.onnx.export gave no program")
-    program.initialize_inference_session()
+    runner = OnnxRunner(program.model_proto.SerializeToString())
     return Captured(
         "onnx",
-        lambda: program,
+        lambda: runner,
         program,
         only_tensors=True,
         tolerance=Tolerance(1e-3, 1e-4),
@@ -251,7 +277,12 @@ def _compile(subject: Subject, model: torch.nn.Module) -> Captured:
 
 
 def capture(
-    method: str, subject: Subject, model: torch.nn.Module, example: list[Any], varying: dict[int, list[int]], limit: float
+    method: str,
+    subject: Subject,
+    model: torch.nn.Module,
+    example: list[Any],
+    varying: dict[int, list[int]],
+    limit: float,
 ) -> Captured:
     """Capture `model`, which may be changed by it, by one method; raises what torch raises."""
     seed_everything(subject.seed)

@@ -145,7 +145,13 @@ class Recorder:
         return read
 
     def _read(
-        self, kind: str, original: Callable[..., Any], tensor: torch.Tensor, places: list[Place], args: Any, kwargs: Any
+        self,
+        kind: str,
+        original: Callable[..., Any],
+        tensor: torch.Tensor,
+        places: list[Place],
+        args: Any,
+        kwargs: Any,
     ) -> Any:
         by_shape = kind in ("len", "iter") or _from_shape(tensor)
         site = Site(kind, "shape" if by_shape else "data", places, None)
@@ -187,7 +193,7 @@ class Recorder:
                     setattr(torch.Tensor, name, original)
 
 
-class _Watched(torch.nn.Module):
+class _Watched(torch.nn.Module):  # type: ignore[misc]
     """Keeps what the model returned, and gives the tracer something that it can hold."""
 
     def __init__(self, model: torch.nn.Module, subject: Subject, leaves: list[Any]) -> None:

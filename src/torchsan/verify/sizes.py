@@ -53,7 +53,9 @@ def _candidates(size: int) -> list[int]:
     return [s for s in dict.fromkeys(sizes) if s > 1 and s != size] + [1] * (size != 1)
 
 
-def _edits(subject: Subject, axes: Iterable[Axis], step: int, ratio: float | None = None) -> dict[int, str] | None:
+def _edits(
+    subject: Subject, axes: Iterable[Axis], step: int, ratio: float | None = None
+) -> dict[int, str] | None:
     """Edits that change every axis by `step` (or by a ratio); None when a tensor would get too large."""
     wanted: dict[int, list[tuple[int, int, int]]] = {}
     for leaf, dim in axes:
@@ -133,8 +135,11 @@ class Finder:
         size = self.subject.leaves[axis[0]].shape[axis[1]]
         for group in _groups(self.subject, axis, free):
             label = _label(self.subject, group)
-            accepted = []
+            accepted: list[int] = []
             for new in _candidates(size):
+                if new == 1 and axis[1] > 1:
+                    # One pixel is no picture: exporters refuse it, and nobody asks for it.
+                    break
                 if (new == 1 or new > size * 2) and not accepted:
                     break
                 if (len(accepted) < 2 or new == 1) and self.attempt(group, size, new, label):

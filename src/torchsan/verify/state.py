@@ -22,8 +22,8 @@ from torchsan.model.source import shown_path
 from torchsan.verify.frames import frames, is_users, place_of, text_of, user_places
 from torchsan.verify.subject import (
     Subject,
-    fingerprint,
     attributes_of,
+    fingerprint,
     identical,
     quiet,
     seed_everything,
@@ -131,8 +131,10 @@ def put_back(names: dict[str, Any], name: str, value: Any) -> None:
         current[:] = fresh
     elif isinstance(current, dict | set) and isinstance(fresh, dict | set):
         current.clear()
-        current.update(fresh)  # type: ignore[arg-type]
-    elif isinstance(current, torch.Tensor) and isinstance(fresh, torch.Tensor) and current.shape == fresh.shape:
+        current.update(fresh)
+    elif (
+        isinstance(current, torch.Tensor) and isinstance(fresh, torch.Tensor) and current.shape == fresh.shape
+    ):
         with torch.no_grad():
             current.copy_(fresh)
     else:
@@ -203,8 +205,8 @@ def attribute_uses(subject: Subject, names: list[str], leaves: list[Any], calls:
         original_set(self, attribute, value)
 
     seed_everything(subject.seed)
-    torch.nn.Module.__getattribute__ = get  # type: ignore[assignment, method-assign]
-    torch.nn.Module.__setattr__ = put  # type: ignore[assignment, method-assign]
+    torch.nn.Module.__getattribute__ = get
+    torch.nn.Module.__setattr__ = put
     try:
         with quiet(), contextlib.suppress(Exception), time_limit(subject.limit):
             for _ in range(calls):
@@ -212,7 +214,7 @@ def attribute_uses(subject: Subject, names: list[str], leaves: list[Any], calls:
                 model(*args, **kwargs)
     finally:
         del torch.nn.Module.__getattribute__
-        torch.nn.Module.__setattr__ = original_set  # type: ignore[method-assign]
+        torch.nn.Module.__setattr__ = original_set
     found = [StateUse(f"self.{n.rpartition('.')[2]}", tuple(writes[n]), tuple(reads[n])) for n in names]
     return [use for use in found if use.reads or use.writes]
 
@@ -225,7 +227,7 @@ def _owners(model: torch.nn.Module, names: list[str]) -> Iterator[tuple[str, tor
             yield name, owner
 
 
-class _WriteWatch(TorchFunctionMode):
+class _WriteWatch(TorchFunctionMode):  # type: ignore[misc]
     """Finds the first operation after which one tensor is not what it was."""
 
     def __init__(self, current: Any) -> None:

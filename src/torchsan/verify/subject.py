@@ -121,8 +121,10 @@ def tensors_of(module: Any) -> dict[str, torch.Tensor]:
     """Parameters and buffers by name, detached copies."""
     found: dict[str, torch.Tensor] = {}
     for source in ("named_parameters", "named_buffers"):
-        for name, tensor in getattr(module, source, lambda: [])():
-            if isinstance(tensor, torch.Tensor) and not isinstance(tensor, torch.nn.parameter.UninitializedParameter):
+        for name, tensor in getattr(module, source, list)():
+            if isinstance(tensor, torch.Tensor) and not isinstance(
+                tensor, torch.nn.parameter.UninitializedParameter
+            ):
                 found[name] = tensor.detach().clone()
     return found
 
@@ -150,7 +152,12 @@ def fingerprint(value: Any, depth: int = 0) -> str:
         return "{" + ",".join(f"{k!r}:{fingerprint(v, depth + 1)}" for k, v in list(value.items())[:50]) + "}"
     if depth < 3 and isinstance(value, list | tuple | set):
         return f"[{len(value)}:" + ",".join(fingerprint(v, depth + 1) for v in list(value)[-20:]) + "]"
-    if depth < 2 and hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module | type) and not callable(value):
+    if (
+        depth < 2
+        and hasattr(value, "__dict__")
+        and not isinstance(value, torch.nn.Module | type)
+        and not callable(value)
+    ):
         return type(value).__name__ + fingerprint(vars(value), depth + 1)
     return type(value).__name__
 
@@ -215,7 +222,9 @@ class Subject:
         paths = pytree.tree_flatten_with_path((self.args, self.kwargs))[0]
         return [_leaf_name(path, parameters) for path, _ in paths]
 
-    def run(self, leaves: list[Any] | None = None, *, seed: int = 0, calls: int = 1, double: bool = False) -> Outcome:
+    def run(
+        self, leaves: list[Any] | None = None, *, seed: int = 0, calls: int = 1, double: bool = False
+    ) -> Outcome:
         """Eager on a fresh copy: the truth."""
         model = self.fresh()
         if double:
@@ -232,14 +241,18 @@ def _leaf_name(path: tuple[Any, ...], parameters: list[inspect.Parameter]) -> st
         name = str(where[1])
     else:
         index = int(where[1])
-        named = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY)]
+        named = [
+            p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY)
+        ]
         name = named[index] if index < len(named) else f"args[{index}]"
     return name + "".join(f"[{step!r}]" for step in where[2:])
 
 
 def detached(value: Any) -> Any:
     """Results as they are now: tensors copied, so that later calls cannot change them."""
-    return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
+    return pytree.tree_map(
+        lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value
+    )
 
 
 def run_calls(

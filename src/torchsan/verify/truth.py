@@ -106,7 +106,7 @@ class Truth:
             self.add(Variant("dtype", "model and inputs in float64", seed=subject.seed, double=True))
 
     def is_stable(self, variant: Variant, outcome: Outcome, tolerance: Tolerance) -> bool:
-        """Whether a tiny push of weights and inputs leaves eager's result where it is: else it decides nothing."""
+        """Whether a tiny push of weights and inputs leaves eager's result alone: else it decides nothing."""
         subject = self.subject
         nudged = copy.copy(subject)
         nudged.model = subject.fresh()
@@ -115,7 +115,9 @@ class Truth:
                 if parameter.is_floating_point():
                     parameter.mul_(1 + 1e-6)
         leaves = [
-            leaf.detach() * (1 + 1e-6) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+            leaf.detach() * (1 + 1e-6)
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+            else leaf
             for leaf in variant.leaves(subject)
         ]
         moved = nudged.run(leaves, seed=variant.seed, calls=variant.calls, double=variant.double)
@@ -135,7 +137,7 @@ def _cannot_run(error: BaseException) -> str:
     return f"eager itself cannot run the example: {type(error).__name__}{where}: {one_line(error)}"
 
 
-class _Embeddings(TorchFunctionMode):
+class _Embeddings(TorchFunctionMode):  # type: ignore[misc]
     def __init__(self, subject: Subject) -> None:
         super().__init__()
         self.subject = subject

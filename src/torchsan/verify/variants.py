@@ -81,7 +81,10 @@ def _int_edits(x: torch.Tensor, seed: int, highest: int | None) -> Iterator[tupl
     yield "reversed", "x.flatten().flip(0).view_as(x)"
     if high > low:
         yield "other integers in the range", f"torch.randint({low}, {high + 1}, x.shape, {more}"
-        yield "other integers in the range, again", f"torch.randint({low}, {high + 1}, x.shape, {generator(seed + 1)}, dtype=x.dtype)"
+        yield (
+            "other integers in the range, again",
+            f"torch.randint({low}, {high + 1}, x.shape, {generator(seed + 1)}, dtype=x.dtype)",
+        )
     yield "smallest", f"torch.full_like(x, {low})"
     yield "largest", f"torch.full_like(x, {high})"
     if highest is not None and highest - 1 != high:

@@ -66,7 +66,8 @@ def capture_text(method: str, dynamic: Any = None, bound: bool = False, kwargs: 
     more = ", kwargs" if kwargs else ""
     shapes = f", dynamic_shapes={shapes_text(dynamic)}" if dynamic is not None else ""
     if method == "jit.trace" and bound:
-        given = "given = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]"
+        leaves = "torch.utils._pytree.tree_leaves((args, kwargs))"
+        given = f"given = [t for t in {leaves} if isinstance(t, torch.Tensor)]"
         return f"{BOUND}\n\n{given}\ncaptured = torch.jit.trace(Bound(model), tuple(given))"
     if method == "jit.trace":
         return "captured = torch.jit.trace(model, args)"

@@ -19,6 +19,8 @@ When the value cannot differ in use. Compute it once in `__init__` then, so that
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchsan.model import Finding
 from torchsan.model.capture_events import Fault, ReadOut
 from torchsan.rules import finding
@@ -56,7 +58,9 @@ def make():
 """
 
 
-def judge(event: Fault, history: object) -> Finding | None:
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, Fault):
+        return None
     cause = event.cause
     if (
         not isinstance(cause, ReadOut)

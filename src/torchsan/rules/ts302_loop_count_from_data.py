@@ -18,6 +18,8 @@ When the count is a setting rather than data: pass it as a Python number.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchsan.model import Finding
 from torchsan.model.capture_events import Fault, ReadOut
 from torchsan.rules import finding
@@ -58,7 +60,9 @@ def make():
 """
 
 
-def judge(event: Fault, history: object) -> Finding | None:
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, Fault):
+        return None
     cause = event.cause
     if (
         not isinstance(cause, ReadOut)

@@ -18,6 +18,8 @@ When the dimension has one size for ever. Then leave it out of `dynamic_shapes`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchsan.model import Finding, Place
 from torchsan.model.capture_events import Departure, Fault, ReadOut
 from torchsan.rules import finding
@@ -53,7 +55,9 @@ def make():
 """
 
 
-def judge(event: Fault, history: object) -> Finding | None:
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, Fault):
+        return None
     cause = event.cause
     callers: tuple[Place, ...] = ()
     where = f" (`{event.dimension}`)" if event.dimension else ""

@@ -19,6 +19,8 @@ in the capture, but the results are right (and torchsan says nothing).
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchsan.model import Finding, Place
 from torchsan.model.capture_events import Departure, Fault, StateUse
 from torchsan.rules import finding
@@ -72,7 +74,9 @@ def _where(cause: StateUse) -> tuple[Place, Place | None]:
     return read, None
 
 
-def judge(event: Fault, history: object) -> Finding | None:
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, Fault):
+        return None
     cause = event.cause
     if isinstance(cause, Departure) and event.column == "calls":
         name, place, read = "state that forward changes", cause.place, None

@@ -17,6 +17,8 @@ Never silently: a model that needs the draw in use is wrong without it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchsan.model import Finding, Place
 from torchsan.model.capture_events import Departure, Draw, Fault, ReadOut
 from torchsan.rules import finding
@@ -53,7 +55,9 @@ def make():
 """
 
 
-def judge(event: Fault, history: object) -> Finding | None:
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, Fault):
+        return None
     cause = event.cause
     callers: tuple[Place, ...] = ()
     if isinstance(cause, Draw):

@@ -18,6 +18,8 @@ When nobody reads the changed tensor afterwards.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchsan.model import Finding
 from torchsan.model.capture_events import Fault, TensorWrite
 from torchsan.rules import finding
@@ -62,7 +64,9 @@ def make():
 """
 
 
-def judge(event: Fault, history: object) -> Finding | None:
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, Fault):
+        return None
     cause = event.cause
     if not isinstance(cause, TensorWrite) or cause.place is None:
         return None

@@ -18,6 +18,8 @@ When another capture serves you.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchsan.model import Finding
 from torchsan.model.capture_events import FailedWrite, Fault
 from torchsan.rules import finding
@@ -54,7 +56,9 @@ def make():
 """
 
 
-def judge(event: Fault, history: object) -> Finding | None:
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, Fault):
+        return None
     cause = event.cause
     if not isinstance(cause, FailedWrite):
         return None

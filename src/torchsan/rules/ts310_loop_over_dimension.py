@@ -18,6 +18,8 @@ When the length is the same for ever. Then leave the dimension out of `dynamic_s
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchsan.model import Finding
 from torchsan.model.capture_events import Fault, ReadOut
 from torchsan.rules import finding
@@ -56,7 +58,9 @@ def make():
 """
 
 
-def judge(event: Fault, history: object) -> Finding | None:
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, Fault):
+        return None
     cause = event.cause
     if not isinstance(cause, ReadOut) or cause.source != "shape" or cause.use != "loop":
         return None

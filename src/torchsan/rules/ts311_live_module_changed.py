@@ -19,6 +19,8 @@ When the module is thrown away after the capture.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchsan.model import Finding
 from torchsan.model.capture_events import Fault, LiveChange
 from torchsan.rules import finding
@@ -58,7 +60,9 @@ def make():
 """
 
 
-def judge(event: Fault, history: object) -> Finding | None:
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, Fault):
+        return None
     cause = event.cause
     if not isinstance(cause, LiveChange) or cause.place is None:
         return None

@@ -17,6 +17,8 @@ When the capture is used with the example's dtype and device only.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchsan.model import Finding
 from torchsan.model.capture_events import Constant, Departure, Fault
 from torchsan.rules import finding
@@ -61,7 +63,9 @@ def make():
 """
 
 
-def judge(event: Fault, history: object) -> Finding | None:
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, Fault):
+        return None
     cause = event.cause
     if isinstance(cause, Constant):
         label = f"{cause.before} in the capture, {cause.after} in the model"

@@ -69,6 +69,7 @@ class Departure:
 
     place: Place
     text: str
+    only_size_one: bool = False
 
 
 @dataclass(frozen=True, slots=True)

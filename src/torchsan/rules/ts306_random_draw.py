@@ -61,7 +61,7 @@ def judge(event: Any, history: Any) -> Finding | None:
     cause = event.cause
     callers: tuple[Place, ...] = ()
     if isinstance(cause, Draw):
-        what, label = f"`{cause.text}` draws from {cause.source}", "drawn here, outside torch"
+        what, label = f"`{cause.text}` draws from {cause.source}", "drawn here"
     elif isinstance(cause, ReadOut) and event.column == "seed":
         what, label, callers = (
             f"`{cause.text}` reads out a random tensor",

@@ -11,8 +11,9 @@ from typing import Any, cast
 import torch
 
 from torchsan.errors import UsageError
-from torchsan.model import Capture, Finding, Outcome, Report
+from torchsan.model import Capture, Finding, Outcome, Place, Report
 from torchsan.verify.code import capture_text, reproduction
+from torchsan.verify.frames import calling_place
 from torchsan.verify.hunt import Trial, try_method
 from torchsan.verify.judging import Judge, Judgement
 from torchsan.verify.methods import METHODS, ON_REQUEST, onnx_missing
@@ -79,6 +80,7 @@ def verify(
     seed: int = 0,
     save: str | Path | None = None,
     origin: str = "",
+    home: Place | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Capture a model in every way (or in `methods`) and hunt for inputs on which capture and eager disagree.
@@ -87,6 +89,7 @@ def verify(
     """
     wanted, remark = chosen_methods(methods)
     subject = as_subject(model, args, kwargs, seed, origin)
+    subject.home = home or calling_place()
     with random_state_kept():
         return _verify(
             subject, wanted, methods is None, budget, save, progress or (lambda text: None), remark

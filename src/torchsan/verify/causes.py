@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from torchsan.model import Place
-from torchsan.model.capture_events import Cause, Departure, ReadOut, StateUse, TensorWrite
+from torchsan.model.capture_events import Cause, Departure, Draw, ReadOut, StateUse, TensorWrite
 from torchsan.model.source import shown_path
 from torchsan.verify.compare import outputs_difference
-from torchsan.verify.departure import first_departure, frozen_dtype, steps_of
+from torchsan.verify.departure import both_steps, first_departure, frozen_dtype
 from torchsan.verify.frames import is_users, text_of
 from torchsan.verify.hunt import Counterexample
 from torchsan.verify.methods import Captured
 from torchsan.verify.probe import Key, Recording, Site, probe, same
 from torchsan.verify.state import attribute_uses, changed_attributes, global_use, tensor_write
-from torchsan.verify.subject import Outcome, identical, quiet, tensors_of
+from torchsan.verify.subject import Outcome, identical, tensors_of
 from torchsan.verify.truth import Truth
 
 MOST_FLIPS = 8
@@ -28,15 +28,16 @@ class CauseFinder:
     def __init__(self, truth: Truth) -> None:
         self.truth = truth
         self.subject = truth.subject
-        self._base: dict[tuple[bool, bool], Recording] = {}
+        self._base: dict[tuple[bool, str], Recording] = {}
         self._attributes: list[str] | None = None
 
-    def base(self, tracing: bool = True, double: bool = False) -> Recording:
-        if (tracing, double) not in self._base:
-            self._base[tracing, double] = probe(
-                self.subject, self.subject.leaves, seed=self.subject.seed, tracing=tracing, double=double
-            )
-        return self._base[tracing, double]
+    def base(self, tracing: bool = True, example: list[Any] | None = None) -> Recording:
+        """The read-outs of the example with which a capture was made."""
+        leaves = example or self.subject.leaves
+        key = (tracing, str([getattr(leaf, "shape", None) for leaf in leaves]))
+        if key not in self._base:
+            self._base[key] = probe(self.subject, leaves, seed=self.subject.seed, tracing=tracing)
+        return self._base[key]
 
     @property
     def attributes(self) -> list[str]:
@@ -45,6 +46,8 @@ class CauseFinder:
         return self._attributes
 
     def find(self, found: Counterexample, captured: Captured) -> Cause:
+        if found.variant.only_size_one and found.got.error is not None and captured.dynamic is not None:
+            return replace(self.nowhere(), only_size_one=True)
         for option in self._options(found, captured):
             if option is not None:
                 return option
@@ -62,7 +65,7 @@ class CauseFinder:
             yield self._dtype(found, captured)
         if kind == "example":
             yield self._written_tensor(found)
-        yield self._read_out(found)
+        yield self._read_out(found, captured.example)
         if kind != "calls":
             yield self.state(found.variant.leaves(self.subject))
         yield from self.truth.visited.draws[:1]
@@ -85,7 +88,7 @@ class CauseFinder:
 
     def state(self, leaves: list[Any]) -> StateUse | None:
         """Globals and attributes that a call changes, first those both read and written by name."""
-        uses = [global_use(self.truth.visited, name) for (_, name), _ in self.truth.globals]
+        uses = [global_use(self.truth.visited, slot.name) for slot, _ in self.truth.slots]
         if self.attributes:
             uses += attribute_uses(self.subject, self.attributes, leaves)
         uses = [use for use in uses if use.reads]
@@ -94,29 +97,21 @@ class CauseFinder:
     def _dtype(self, found: Counterexample, captured: Captured) -> Cause | None:
         subject, variant = self.subject, found.variant
         leaves = variant.leaves(subject)
-        eager = steps_of(subject.fresh().double(), subject, leaves, variant.seed, True)
-        with quiet():
-            module = captured.fresh().double()  # type: ignore[attr-defined]
-        other = steps_of(captured.function(module, subject), subject, leaves, variant.seed, False)
-        return frozen_dtype(eager, other)
+        return frozen_dtype(*both_steps(subject, captured, leaves, variant.seed, double=True))
 
     def _departure(self, found: Counterexample, captured: Captured) -> Departure | None:
         subject, variant = self.subject, found.variant
         leaves = variant.leaves(subject)
         if found.got.error is not None or captured.method == "onnx":
             return None
-        eager = steps_of(subject.fresh(), subject, leaves, variant.seed, True)
-        with quiet():
-            module = captured.fresh()
-        other = steps_of(captured.function(module, subject), subject, leaves, variant.seed, False)
-        return first_departure(eager, other)
+        return first_departure(*both_steps(subject, captured, leaves, variant.seed))
 
-    def _read_out(self, found: Counterexample) -> ReadOut | None:
+    def _read_out(self, found: Counterexample, example: list[Any] | None) -> ReadOut | None:
         """The read-out that differs and that, frozen, gives what the capture gives."""
         variant = found.variant
         leaves = variant.leaves(self.subject)
         for tracing in (True, False):
-            base = self.base(tracing)
+            base = self.base(tracing, example)
             other = probe(self.subject, leaves, seed=variant.seed, tracing=tracing, double=variant.double)
             candidates = _differing(base, other)
             if candidates:
@@ -140,6 +135,15 @@ class CauseFinder:
                     return key
         return candidates[0]
 
+    def random_read_out(self) -> Draw | None:
+        """A read-out that differs from one random seed to the next."""
+        for step in range(1, 6):
+            other = probe(self.subject, self.subject.leaves, seed=self.subject.seed + step)
+            for key in _differing(self.base(), other):
+                place = self.base().by_key()[key][0].places[0]
+                return Draw("torch, and Python reads it out", place, text_of(place))
+        return None
+
     def at_line(self, place: Place, or_before: bool) -> ReadOut | None:
         """The read-out of data that the example makes on a line, or last before it in the same function."""
         for tracing in (True, False):
@@ -159,11 +163,11 @@ class CauseFinder:
         return None
 
     def nowhere(self) -> Departure:
-        place = definition(self.subject.model)
+        place = definition(self.subject.model) or self.subject.home or Place("<unknown>", 1)
         return Departure(place, text_of(place))
 
 
-def definition(model: Any) -> Place:
+def definition(model: Any) -> Place | None:
     """Where forward is defined: the last resort for a place to show."""
     for owner in (
         getattr(model, "_function", None),
@@ -173,12 +177,7 @@ def definition(model: Any) -> Place:
         code = getattr(owner, "__code__", None)
         if code is not None and is_users(code.co_filename):
             return Place(shown_path(code.co_filename), code.co_firstlineno, 1, function=code.co_qualname)
-    try:
-        path = inspect.getsourcefile(type(model)) or "<unknown>"
-        line = inspect.getsourcelines(type(model))[1]
-    except (OSError, TypeError):
-        return Place("<unknown>", 1)
-    return Place(shown_path(path), max(line, 1))
+    return None
 
 
 def _same_function(a: Place, b: Place) -> bool:

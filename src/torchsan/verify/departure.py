@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsan.model import Place
 from torchsan.model.capture_events import Constant, Departure
-from torchsan.verify.frames import text_of, user_places
+from torchsan.verify.frames import called_by_torch, text_of, user_places
+from torchsan.verify.methods import Captured
 from torchsan.verify.subject import Subject, quiet, seed_everything, time_limit
 
 # Operations that only rename memory: captures add and drop them freely.
@@ -55,6 +56,7 @@ class Step:
     shapes: tuple[tuple[int, ...], ...]
     sums: tuple[float, ...]
     place: Place | None
+    by_torch: bool = False
 
 
 class _Log(TorchDispatchMode):  # type: ignore[misc]
@@ -75,6 +77,7 @@ class _Log(TorchDispatchMode):  # type: ignore[misc]
                     tuple(tuple(t.shape) for t in tensors),
                     tuple(_sum(t) for t in tensors) if not name.startswith("empty") else (),
                     next(iter(user_places(1)), None) if self.with_places else None,
+                    called_by_torch() if self.with_places else False,
                 )
             )
         return result
@@ -95,6 +98,19 @@ def steps_of(
     with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), log:
         function(*args, **kwargs)
     return log.steps
+
+
+def both_steps(
+    subject: Subject, captured: Captured, leaves: list[Any], seed: int, *, double: bool = False
+) -> tuple[list[Step], list[Step]]:
+    """The operations of eager and of a capture on the same inputs."""
+    model = subject.fresh()
+    with quiet():
+        module: Any = captured.fresh()
+        if double:
+            model, module = model.double(), module.double()
+    eager = steps_of(model, subject, leaves, seed, True)
+    return eager, steps_of(captured.function(module, subject), subject, leaves, seed, False)
 
 
 def first_departure(eager: list[Step], captured: list[Step]) -> Departure | None:
@@ -120,6 +136,9 @@ def frozen_dtype(eager: list[Step], captured: list[Step]) -> Constant | None:
     for index, step in enumerate(makers):
         if index >= len(others):
             break
-        if step.dtypes != others[index].dtypes and step.place is not None:
+        if step.dtypes != others[index].dtypes:
+            if step.place is None or step.by_torch:
+                # Layers of torch freeze theirs, too (the initial state of an LSTM): not the user's doing.
+                return None
             return Constant(step.place, text_of(step.place), others[index].dtypes[0], step.dtypes[0])
     return None

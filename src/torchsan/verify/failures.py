@@ -11,7 +11,7 @@ from torchsan.model import Place
 from torchsan.model.capture_events import Cause, FailedWrite
 from torchsan.model.source import shown_path, source_line
 from torchsan.verify.causes import CauseFinder
-from torchsan.verify.frames import is_users, raised_places, text_of, tree_of
+from torchsan.verify.frames import is_users, raised_places, statement_at, text_of
 from torchsan.verify.subject import OutOfTime, one_line
 
 _FILE = re.compile(r'File "([^"]+)", line (\d+)')
@@ -93,17 +93,10 @@ def _script_reason(text: str) -> str:
 
 def writes_in_place(place: Place) -> bool:
     """Whether the statement on a line writes to a tensor: `x_()`, `fill`, `x[i] =`, `+=`, `.data =`."""
-    tree = tree_of(place.path)
-    if tree is None:
+    statement = statement_at(place)
+    if statement is None or hasattr(statement, "body"):
         return False
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.stmt)
-            and not hasattr(node, "body")
-            and node.lineno <= place.line <= (node.end_lineno or 0)
-        ):
-            return any(_is_write(part) for part in ast.walk(node))
-    return False
+    return any(_is_write(part) for part in ast.walk(statement))
 
 
 def _all_text(error: BaseException) -> str:
@@ -142,9 +135,11 @@ def failure_cause(
 ) -> Cause | None:
     """The event that made a capture fail, where it is one that a rule knows."""
     kind = type(list(chain(error))[-1]).__name__
-    if kind == "TracingCheckError":
+    if kind == "TracingCheckError" or "as a constant" in str(error):
         draws = finder.truth.visited.draws
-        return finder.state(finder.subject.leaves) or (draws[0] if draws else None)
+        return (
+            finder.state(finder.subject.leaves) or (draws[0] if draws else None) or finder.random_read_out()
+        )
     if method == "jit.script":
         return None
     if place is None:

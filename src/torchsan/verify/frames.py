@@ -26,7 +26,7 @@ _LIBRARY = os.path.dirname(os.__file__) + os.sep
 @lru_cache(maxsize=4096)
 def is_users(path: str) -> bool:
     """Not torch, not us, not the standard library; installed packages count as the user's program."""
-    if path.startswith("<") and not path.startswith(("<ipython", "<string", "<stdin")):
+    if path.startswith("<") and not path.startswith(("<ipython", "<stdin")):
         return False
     if path.startswith((_TORCH, _OURS)):
         return False
@@ -58,8 +58,38 @@ def place_of(frame: FrameType, lasti: int | None = None, line: int | None = None
 
 def user_places(limit: int = 6) -> list[Place]:
     """The user's lines that led here, the deepest first."""
-    found = (frame for frame in frames(sys._getframe(1)) if is_users(frame.f_code.co_filename))
-    return [place_of(frame) for frame in islice(found, limit)]
+    found: list[Place] = []
+    entered = False
+    for frame in frames(sys._getframe(1)):
+        path = frame.f_code.co_filename
+        if path.startswith(_OURS):
+            if entered:
+                # We called the model: what lies above is not part of it.
+                break
+            continue
+        entered = True
+        if is_users(path):
+            found.append(place_of(frame))
+            if len(found) >= limit:
+                break
+    return found
+
+
+def called_by_torch() -> bool:
+    """Whether the line that runs now is in torch's own Python rather than in the user's."""
+    for frame in frames(sys._getframe(1)):
+        path = frame.f_code.co_filename
+        if not path.startswith(_OURS):
+            return path.startswith(_TORCH) and os.sep + "utils" + os.sep + "_python_dispatch" not in path
+    return False
+
+
+def calling_place() -> Place | None:
+    """The line outside torchsan that called us: where things are shown that have no line of their own."""
+    for frame in frames(sys._getframe(1)):
+        if not frame.f_code.co_filename.startswith(_OURS) and is_users(frame.f_code.co_filename):
+            return place_of(frame)
+    return None
 
 
 def raised_places(error: BaseException, *, below_torch: bool = False) -> list[Place]:
@@ -163,6 +193,14 @@ def _uses_of(names: set[str], function: ast.AST) -> Use | None:
             if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(test)):
                 found.add(use)
     return "loop" if "loop" in found else "branch" if "branch" in found else None
+
+
+def statement_at(place: Place) -> ast.stmt | None:
+    """The innermost statement around a place."""
+    tree = tree_of(place.path)
+    if tree is None:
+        return None
+    return next((node for node, _ in reversed(_path_to(tree, place)) if isinstance(node, ast.stmt)), None)
 
 
 def use_at(place: Place) -> Use | None:

@@ -214,7 +214,8 @@ def dynamic_shapes(subject: Subject, varying: dict[int, list[int]]) -> Any:
     for index in subject.tensors:
         specs[index] = dict.fromkeys(varying.get(index, []), dim.AUTO) or None
     args, kwargs = pytree.tree_unflatten(specs, subject.spec)
-    if not kwargs:
+    parameters = subject.signature.parameters.values() if subject.signature else []
+    if not kwargs and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return tuple(args)
     if subject.signature is None:
         return None
@@ -222,11 +223,7 @@ def dynamic_shapes(subject: Subject, varying: dict[int, list[int]]) -> Any:
         bound = subject.signature.bind(*args, **kwargs)
     except TypeError:
         return None
-    named = dict(bound.arguments)
-    for name, parameter in subject.signature.parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD and name in named:
-            named.update(named.pop(name))
-    return named
+    return dict(bound.arguments)
 
 
 def _export(

@@ -34,6 +34,8 @@ KINDS = {
     "__iter__": "iter",
     "__contains__": "in",
 }
+# Functions of torch that answer with a Python truth value.
+QUESTIONS = ("equal", "allclose", "is_nonzero")
 Key = tuple[str, int, int, str]
 
 
@@ -127,9 +129,7 @@ class Recorder:
         self.inside = False
         self.limit = 20_000
 
-    def _wrapper(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        kind = KINDS[name]
-
+    def _wrapper(self, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             if self.inside or len(self.recording.sites) >= self.limit:
                 return original(tensor, *args, **kwargs)
@@ -180,17 +180,20 @@ class Recorder:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[Recording]:
-        kept = {name: torch.Tensor.__dict__.get(name) for name in KINDS if hasattr(torch.Tensor, name)}
+        targets: list[tuple[Any, str, str]] = [(torch.Tensor, name, kind) for name, kind in KINDS.items()]
+        targets += [(owner, name, "bool") for owner in (torch, torch.Tensor) for name in QUESTIONS]
+        targets = [(owner, name, kind) for owner, name, kind in targets if hasattr(owner, name)]
+        kept = [(owner, name, vars(owner).get(name)) for owner, name, _ in targets]
         try:
-            for name in kept:
-                setattr(torch.Tensor, name, self._wrapper(name, getattr(torch.Tensor, name)))
+            for owner, name, kind in targets:
+                setattr(owner, name, self._wrapper(kind, getattr(owner, name)))
             yield self.recording
         finally:
-            for name, original in kept.items():
+            for owner, name, original in kept:
                 if original is None:
-                    delattr(torch.Tensor, name)
+                    delattr(owner, name)
                 else:
-                    setattr(torch.Tensor, name, original)
+                    setattr(owner, name, original)
 
 
 class _Watched(torch.nn.Module):  # type: ignore[misc]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dis
 import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -18,8 +17,9 @@ from torch.utils import _pytree as pytree
 
 from torchsan.model import Place
 from torchsan.model.capture_events import Draw, StateUse, TensorWrite
-from torchsan.model.source import shown_path
+from torchsan.model.source import shown_path, source_line
 from torchsan.verify.frames import frames, is_users, place_of, text_of, user_places
+from torchsan.verify.slots import Slot, copied
 from torchsan.verify.subject import (
     Subject,
     attributes_of,
@@ -30,7 +30,8 @@ from torchsan.verify.subject import (
     time_limit,
 )
 
-_CONSTANT = (FunctionType, ModuleType, type)
+_WRITES = {"STORE_GLOBAL", "STORE_DEREF"}
+_READS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST"}
 
 
 @dataclass
@@ -79,66 +80,71 @@ def visit(subject: Subject) -> Visited:
     model = subject.fresh()
     args, kwargs = subject.inputs()
     seed_everything(subject.seed)
+    drawn = _numpy_state()
     with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), visiting() as visited:
         model(*args, **kwargs)
+    if _numpy_state() != drawn:
+        visited.draws += _numpy_draw(subject)
     return visited
 
 
-Global = tuple[dict[str, Any], str]
+def _numpy_state() -> tuple[bytes, int] | None:
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    state = numpy.random.get_state()
+    return state[1].tobytes(), state[2]
 
 
-def state_like_globals(visited: Visited) -> list[Global]:
-    """Globals that the user's code names and that could hold state."""
-    found: dict[tuple[int, str], Global] = {}
-    for code, names in visited.codes.items():
-        for name in code.co_names:
-            value = names.get(name, _CONSTANT)
-            if name in names and not isinstance(value, _CONSTANT) and not isinstance(value, torch.nn.Module):
-                found[id(names), name] = (names, name)
-    return list(found.values())
+def _numpy_draw(subject: Subject) -> list[Draw]:
+    """The line after which NumPy's global generator has moved; its functions are invisible to profilers."""
+    model = subject.fresh()
+    args, kwargs = subject.inputs()
+    seed_everything(subject.seed)
+    last, found = _numpy_state(), list[Draw]()
+    lines: dict[FrameType, Place] = {}
+
+    def watch(frame: FrameType, event: str, arg: Any) -> Any:
+        if not is_users(frame.f_code.co_filename):
+            return None
+        if not found and event != "call" and frame in lines and _numpy_state() != last:
+            found.append(Draw("numpy.random", lines[frame], text_of(lines[frame])))
+        lines[frame] = _line_place(frame)
+        return watch
+
+    old = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        with quiet(), contextlib.suppress(Exception):
+            model(*args, **kwargs)
+    finally:
+        sys.settrace(old)
+    return found
 
 
-def changed_globals(subject: Subject, candidates: list[Global]) -> list[tuple[Global, Any]]:
-    """Globals that a call of the model changes, with copies of their values; they are put back."""
-    if not candidates:
+def _line_place(frame: FrameType) -> Place:
+    path = shown_path(frame.f_code.co_filename)
+    text = source_line(path, frame.f_lineno)
+    start = len(text) - len(text.lstrip()) + 1
+    return Place(path, frame.f_lineno, start, frame.f_lineno, len(text) + 1, frame.f_code.co_qualname)
+
+
+def changed_slots(subject: Subject, slots: list[Slot]) -> list[tuple[Slot, Any]]:
+    """Slots that a call of the model changes, with copies of their values; they are put back."""
+    before = [(fingerprint(slot.get()), copied(slot.get())) for slot in slots]
+    if not slots:
         return []
-    before = [(fingerprint(names[name]), _copied(names[name])) for names, name in candidates]
     model = subject.fresh()
     with quiet(), contextlib.suppress(Exception), time_limit(subject.limit):
         for _ in range(2):
             args, kwargs = subject.inputs()
             model(*args, **kwargs)
     changed = []
-    for (names, name), (text, value) in zip(candidates, before, strict=True):
-        if fingerprint(names.get(name)) != text:
-            put_back(names, name, value)
-            changed.append(((names, name), value))
+    for slot, (text, value) in zip(slots, before, strict=True):
+        if fingerprint(slot.get()) != text:
+            slot.put_back(value)
+            changed.append((slot, value))
     return changed
-
-
-def _copied(value: Any) -> Any:
-    try:
-        return copy.deepcopy(value)
-    except Exception:
-        return value
-
-
-def put_back(names: dict[str, Any], name: str, value: Any) -> None:
-    """Containers are refilled, so that other names for them see it too."""
-    current = names.get(name)
-    fresh = _copied(value)
-    if isinstance(current, list) and isinstance(fresh, list):
-        current[:] = fresh
-    elif isinstance(current, dict | set) and isinstance(fresh, dict | set):
-        current.clear()
-        current.update(fresh)
-    elif (
-        isinstance(current, torch.Tensor) and isinstance(fresh, torch.Tensor) and current.shape == fresh.shape
-    ):
-        with torch.no_grad():
-            current.copy_(fresh)
-    else:
-        names[name] = fresh
 
 
 def global_use(visited: Visited, name: str) -> StateUse:
@@ -146,8 +152,8 @@ def global_use(visited: Visited, name: str) -> StateUse:
     reads: list[Place] = []
     for code in visited.codes:
         for step in dis.get_instructions(code):
-            if step.argval == name and step.opname in ("STORE_GLOBAL", "LOAD_GLOBAL", "LOAD_NAME"):
-                target = writes if step.opname == "STORE_GLOBAL" else reads
+            if step.argval == name and step.opname in _READS | _WRITES:
+                target = writes if step.opname in _WRITES else reads
                 target.append(_instruction_place(code, step))
     return StateUse(name, tuple(writes), tuple(reads), is_global=True)
 

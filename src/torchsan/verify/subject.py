@@ -21,6 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchsan.errors import UsageError
+from torchsan.model import Place
 
 
 class OutOfTime(Exception):
@@ -185,6 +186,7 @@ class Subject:
     seed: int = 0
     limit: float = 20.0
     origin: str = ""
+    home: Place | None = None
     reset: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:

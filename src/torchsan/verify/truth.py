@@ -14,8 +14,10 @@ from torchsan.errors import UsageError
 from torchsan.verify.compare import Tolerance, difference, is_finite
 from torchsan.verify.frames import raised_places
 from torchsan.verify.sizes import Finder, Sizes
-from torchsan.verify.state import Global, Visited, changed_globals, put_back, state_like_globals, visit
-from torchsan.verify.subject import Outcome, Subject, one_line, quiet, seed_everything
+from torchsan.verify.slots import Slot, slots_of
+from torchsan.verify.state import Visited, changed_slots, visit
+from torchsan.verify.subject import Outcome, Subject, attributes_of, one_line, quiet, seed_everything
+from torchsan.verify.thresholds import threshold_variants
 from torchsan.verify.variants import Variant, call_variants, seed_variants, value_variants
 
 EXACT = Tolerance(1e-5, 1e-6)
@@ -34,16 +36,16 @@ class Truth:
         self.finite = True
         self.cut_short = False
         self.visited = Visited()
-        self.globals: list[tuple[Global, Any]] = []
+        self.slots: list[tuple[Slot, Any]] = []
 
     def establish(self) -> None:
         """The example must run, and twice the same."""
         subject = self.subject
         started = time.perf_counter()
         self.visited = visit(subject)
-        self.globals = changed_globals(subject, state_like_globals(self.visited))
-        if self.globals:
-            subject.reset = self._put_globals_back
+        self.slots = changed_slots(subject, slots_of(self.visited.codes))
+        if self.slots:
+            subject.reset = self._put_slots_back
         self.example = subject.run(seed=subject.seed)
         self.seconds += time.perf_counter() - started
         if self.example.error is not None:
@@ -58,9 +60,9 @@ class Truth:
             )
         self.pairs.append((Variant("example", "the example", seed=subject.seed), self.example))
 
-    def _put_globals_back(self) -> None:
-        for (names, name), value in self.globals:
-            put_back(names, name, value)
+    def _put_slots_back(self) -> None:
+        for slot, value in self.slots:
+            slot.put_back(value)
 
     def accept(self, variant: Variant) -> Outcome | None:
         """Eager's outcome, or None when eager rejects the variant."""
@@ -94,11 +96,16 @@ class Truth:
             self.add(variant)
         for variant in seed_variants(subject):
             self.add(variant)
+        if self.example.attributes != attributes_of(subject.model):
+            # State that moves may matter only after some calls.
+            self.add(Variant("calls", "called twelve times", calls=12, seed=subject.seed))
         kept = 0
         for variant in value_variants(subject, _embedding_sizes(subject)):
             kept += self.add(variant)
             if kept >= values:
                 break
+        for variant in threshold_variants(subject):
+            self.add(variant)
         finder = Finder(subject, self.accept, sizes)
         self.sizes = finder.explore()
         self.pairs += self.sizes.variants

@@ -29,6 +29,10 @@ class Variant:
     double: bool = False
 
     @property
+    def only_size_one(self) -> bool:
+        return self.kind == "size" and self.label.endswith("→ 1")
+
+    @property
     def column(self) -> str:
         return self.dimension if self.kind == "size" else self.kind
 
@@ -73,6 +77,8 @@ def _float_edits(x: torch.Tensor, seed: int) -> Iterator[tuple[str, str]]:
     yield "reversed", "x.flatten().flip(0).view_as(x)"
     yield "scaled by -100", "x * -100"
     yield "shifted by 5", "x + 5"
+    yield "shifted by 100", "x + 100"
+    yield "shifted by -100", "x - 100"
 
 
 def _int_edits(x: torch.Tensor, seed: int, highest: int | None) -> Iterator[tuple[str, str]]:
@@ -125,7 +131,7 @@ def value_variants(subject: Subject, highest: dict[int, int]) -> Iterator[Varian
                 label, expression = edits[rank]
                 name = subject.names[index]
                 yield Variant("values", f"{name}: {label}", {index: expression}, seed=subject.seed)
-        if rank < 4 and len(each) > 1:
+        if rank < 6 and len(each) > 1:
             both = {index: edits[rank][1] for index, edits in each.items() if rank < len(edits)}
             if len(both) > 1:
                 yield Variant("values", f"all inputs changed ({rank + 1})", both, seed=subject.seed)

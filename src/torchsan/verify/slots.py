@@ -6,7 +6,7 @@ import copy
 import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -22,6 +22,10 @@ class Slot:
     names: dict[str, Any] | None = None
     cell: CellType | None = None
     container: Any = None
+
+    @property
+    def key(self) -> object:
+        return (id(self.names), self.name) if self.names is not None else id(self.cell or self.container)
 
     def get(self) -> Any:
         if self.names is not None:
@@ -56,33 +60,42 @@ def copied(value: Any) -> Any:
         return value
 
 
-def slots_of(codes: dict[CodeType, dict[str, Any]]) -> list[Slot]:
-    """Everything that the given code names and that could hold state."""
-    found: dict[object, Slot] = {}
-    for code, names in codes.items():
-        for name in code.co_names:
-            if name in names and not isinstance(names[name], _CONSTANT):
-                found[id(names), name] = Slot(name, names=names)
-        for slot in _of_functions(code):
-            found[id(slot.cell or slot.container)] = slot
-    return list(found.values())
+def slots_of(code: CodeType, names: dict[str, Any], function: FunctionType | None) -> Iterator[Slot]:
+    """Everything that a piece of code names outside itself and that could hold state."""
+    for name in code.co_names:
+        if name in names and not isinstance(names[name], _CONSTANT):
+            yield Slot(name, names=names)
+    if function is not None:
+        yield from _of_function(code, function)
 
 
-def _of_functions(code: CodeType) -> Iterator[Slot]:
-    if not code.co_freevars and not code.co_argcount:
-        return
-    for function in gc.get_referrers(code):
-        if not isinstance(function, FunctionType):
+def _of_function(code: CodeType, function: FunctionType) -> Iterator[Slot]:
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            value = cell.cell_contents
+        except ValueError:
             continue
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
-            try:
-                value = cell.cell_contents
-            except ValueError:
-                continue
-            if not isinstance(value, _CONSTANT):
-                yield Slot(name, cell=cell)
-        defaults = function.__defaults__ or ()
-        arguments = code.co_varnames[: code.co_argcount]
-        for name, value in zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True):
-            if isinstance(value, list | dict | set | torch.Tensor):
-                yield Slot(name, container=value)
+        if not isinstance(value, _CONSTANT):
+            yield Slot(name, cell=cell)
+    defaults = function.__defaults__ or ()
+    arguments = code.co_varnames[: code.co_argcount]
+    for name, value in zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False):
+        if isinstance(value, list | dict | set | torch.Tensor):
+            yield Slot(name, container=value)
+
+
+def function_of(frame: FrameType) -> FunctionType | None:
+    """The function that a frame runs, looked for where functions usually are."""
+    code = frame.f_code
+    candidates = [frame.f_globals.get(code.co_name)]
+    if code.co_argcount and code.co_varnames:
+        owner = type(frame.f_locals.get(code.co_varnames[0]))
+        candidates.append(getattr(owner, code.co_name, None))
+    if code.co_freevars:
+        # A closure has no name of its own: ask who holds its code.
+        candidates += gc.get_referrers(code)
+    for candidate in candidates:
+        function = getattr(candidate, "__wrapped__", candidate)
+        if isinstance(function, FunctionType) and function.__code__ is code:
+            return function
+    return None

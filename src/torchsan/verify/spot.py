@@ -113,7 +113,7 @@ def before_capture(kind: str, args: Any, kwargs: Any) -> Before | None:
     """A copy of what is about to be captured; None when it cannot or should not be copied."""
     try:
         call = _parsed(_method(kind), None, args, kwargs)
-        if call is None or not _small(call.model):
+        if call is None or not callable(call.model) or not _small(call.model):
             return None
         with random_state_kept(), quiet():
             return Before(copy.deepcopy(call.model), copy.deepcopy(call.args), copy.deepcopy(call.kwargs))
@@ -157,7 +157,9 @@ def _checked(
     seconds: float,
 ) -> list[Finding]:
     call = _parsed(method, original, args, kwargs)
-    if call is None or isinstance(call.model, torch.jit.ScriptModule) or not _small(call.model):
+    if call is None or not callable(call.model) or not _small(call.model):
+        return []
+    if isinstance(call.model, torch.jit.ScriptModule):
         return []
     given = before or Before(call.model, call.args, call.kwargs)
     model = given.model if isinstance(given.model, torch.nn.Module) else FunctionModule(given.model)
@@ -199,7 +201,8 @@ def _keep_what_was_promised(method: str, dynamic: Any, truth: Truth) -> None:
 
 def _captured(method: str, result: Any, pristine: Any, dynamic: Any) -> Captured | None:
     if method in ("jit.trace", "jit.script"):
-        fresh = saved(result)
+        with quiet():
+            fresh = saved(result)
         start = tensors_of(pristine)
 
         def restored() -> Any:

@@ -19,7 +19,7 @@ from torchsan.model import Place
 from torchsan.model.capture_events import Draw, StateUse, TensorWrite
 from torchsan.model.source import shown_path, source_line
 from torchsan.verify.frames import frames, is_users, place_of, text_of, user_places
-from torchsan.verify.slots import Slot, copied
+from torchsan.verify.slots import Slot, copied, function_of, slots_of
 from torchsan.verify.subject import (
     Subject,
     attributes_of,
@@ -40,6 +40,14 @@ class Visited:
 
     codes: dict[CodeType, dict[str, Any]] = field(default_factory=dict)
     draws: list[Draw] = field(default_factory=list)
+    slots: dict[object, tuple[Slot, str, Any]] = field(default_factory=dict)
+
+    def enter(self, frame: FrameType) -> None:
+        """Note a function and, before it runs, what the state outside it holds."""
+        self.codes[frame.f_code] = frame.f_globals
+        for slot in slots_of(frame.f_code, frame.f_globals, function_of(frame)):
+            if slot.key not in self.slots:
+                self.slots[slot.key] = (slot, fingerprint(slot.get()), copied(slot.get()))
 
 
 def _draw_source(function: Any) -> str:
@@ -58,7 +66,7 @@ def visiting() -> Iterator[Visited]:
 
     def watch(frame: FrameType, event: str, arg: Any) -> None:
         if event == "call" and frame.f_code not in visited.codes and is_users(frame.f_code.co_filename):
-            visited.codes[frame.f_code] = frame.f_globals
+            visited.enter(frame)
         elif event == "c_call" and len(visited.draws) < 50:
             source = _draw_source(arg)
             if source:
@@ -83,6 +91,7 @@ def visit(subject: Subject) -> Visited:
     drawn = _numpy_state()
     with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), visiting() as visited:
         model(*args, **kwargs)
+        model(*subject.inputs()[0], **subject.inputs()[1])
     if _numpy_state() != drawn:
         visited.draws += _numpy_draw(subject)
     return visited
@@ -129,18 +138,10 @@ def _line_place(frame: FrameType) -> Place:
     return Place(path, frame.f_lineno, start, frame.f_lineno, len(text) + 1, frame.f_code.co_qualname)
 
 
-def changed_slots(subject: Subject, slots: list[Slot]) -> list[tuple[Slot, Any]]:
-    """Slots that a call of the model changes, with copies of their values; they are put back."""
-    before = [(fingerprint(slot.get()), copied(slot.get())) for slot in slots]
-    if not slots:
-        return []
-    model = subject.fresh()
-    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit):
-        for _ in range(2):
-            args, kwargs = subject.inputs()
-            model(*args, **kwargs)
+def changed_slots(visited: Visited) -> list[tuple[Slot, Any]]:
+    """Slots that the visit changed, with what they held before it; they are put back."""
     changed = []
-    for slot, (text, value) in zip(slots, before, strict=True):
+    for slot, text, value in visited.slots.values():
         if fingerprint(slot.get()) != text:
             slot.put_back(value)
             changed.append((slot, value))

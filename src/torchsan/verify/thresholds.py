@@ -119,21 +119,16 @@ def _expression(old: torch.Tensor, new: torch.Tensor) -> str | None:
     return None
 
 
-def _pushed(subject: Subject, site: Site, answer: bool) -> dict[int, str] | None:
-    leaves = list(subject.leaves)
+def _pushed(subject: Subject, start: list[Any], site: Site, answer: bool) -> list[Any] | None:
+    """Inputs on which one branch answers otherwise, found by steps along the gradient of its margin."""
+    leaves = list(start)
     for _ in range(MOST_STEPS):
         branches, inputs = branches_of(subject, leaves, subject.seed)
         branch = next((b for b in branches if b.site == site), None)
         if branch is None:
             return None
         if branch.answer != answer:
-            pairs = {
-                i: (subject.leaves[i], leaves[i])
-                for i in subject.tensors
-                if leaves[i] is not subject.leaves[i]
-            }
-            edits = {i: _expression(old.detach(), new.detach()) for i, (old, new) in pairs.items()}
-            return {i: text for i, text in edits.items() if text} or None
+            return leaves
         steps = _steps(branch, inputs)
         if not steps:
             return None
@@ -142,16 +137,29 @@ def _pushed(subject: Subject, site: Site, answer: bool) -> dict[int, str] | None
     return None
 
 
+def _edits(subject: Subject, leaves: list[Any]) -> dict[int, str]:
+    pairs = {i: (subject.leaves[i], leaves[i]) for i in subject.tensors if leaves[i] is not subject.leaves[i]}
+    found = {i: _expression(old.detach(), new.detach()) for i, (old, new) in pairs.items()}
+    return {i: text for i, text in found.items() if text}
+
+
 def threshold_variants(subject: Subject) -> Iterator[Variant]:
-    """For every branch on data that the example meets, an input that takes the other side."""
-    branches, _ = branches_of(subject, subject.leaves, subject.seed)
+    """For every branch on data that the example meets, an input that takes the other side.
+
+    Behind a branch there may be others (`if a > 1 and b < 2`): they are pushed from where the first has led.
+    """
     seen: set[Site] = set()
-    for branch in branches:
-        if branch.site in seen or len(seen) >= MOST_SITES:
-            continue
-        seen.add(branch.site)
-        with contextlib.suppress(Exception):
-            edits = _pushed(subject, branch.site, branch.answer)
-            if edits:
-                label = f"the branch at line {branch.site[1]} taken the other way"
-                yield Variant("values", label, edits, seed=subject.seed)
+    todo = [list(subject.leaves)]
+    while todo and len(seen) < MOST_SITES:
+        start = todo.pop(0)
+        for branch in branches_of(subject, start, subject.seed)[0]:
+            if branch.site in seen or len(seen) >= MOST_SITES:
+                continue
+            seen.add(branch.site)
+            with contextlib.suppress(Exception):
+                leaves = _pushed(subject, start, branch.site, branch.answer)
+                edits = _edits(subject, leaves) if leaves else {}
+                if leaves and edits:
+                    todo.append(leaves)
+                    label = f"the branch at line {branch.site[1]} taken the other way"
+                    yield Variant("values", label, edits, seed=subject.seed)

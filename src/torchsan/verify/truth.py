@@ -14,7 +14,7 @@ from torchsan.errors import UsageError
 from torchsan.verify.compare import Tolerance, difference, is_finite
 from torchsan.verify.frames import raised_places
 from torchsan.verify.sizes import Finder, Sizes
-from torchsan.verify.slots import Slot, slots_of
+from torchsan.verify.slots import Slot
 from torchsan.verify.state import Visited, changed_slots, visit
 from torchsan.verify.subject import Outcome, Subject, attributes_of, one_line, quiet, seed_everything
 from torchsan.verify.thresholds import threshold_variants
@@ -43,7 +43,7 @@ class Truth:
         subject = self.subject
         started = time.perf_counter()
         self.visited = visit(subject)
-        self.slots = changed_slots(subject, slots_of(self.visited.codes))
+        self.slots = changed_slots(self.visited)
         if self.slots:
             subject.reset = self._put_slots_back
         self.example = subject.run(seed=subject.seed)

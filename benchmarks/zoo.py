@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,11 @@ BART = {
 }
 T5 = {"vocab_size": 60, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
 PICTURE = {"image_size": 32, "patch_size": 8, "num_channels": 3}
-VISION = {k: v for k, v in SMALL.items() if k in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")}
+VISION = {
+    k: v
+    for k, v in SMALL.items()
+    if k in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+}
 
 # name of the model type: (kind of input, settings)
 ZOO: dict[str, tuple[str, dict[str, Any]]] = {
@@ -162,7 +167,9 @@ def _reason(capture: dict[str, Any], data: dict[str, Any]) -> str:
     at = next(span for span in found["spans"] if span["primary"])
     remedy = found["fixes"][0]["title"] if found["fixes"] else ""
     bad = [name for name, cell in capture["checks"].items() if cell in ("differs", "refuses")]
-    return f"{found['code']} {_short(at['path'])}:{at['line']} ({', '.join(bad) or 'capture'}); remedy: {remedy}"
+    return (
+        f"{found['code']} {_short(at['path'])}:{at['line']} ({', '.join(bad) or 'capture'}); remedy: {remedy}"
+    )
 
 
 def _short(path: str) -> str:
@@ -208,7 +215,10 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=list(ZOO), metavar="NAME")
     parser.add_argument("--method", action="append", metavar="NAME")
     parser.add_argument("--budget", type=float, default=30.0, help="seconds for one architecture")
-    parser.add_argument("--cap", type=float, default=1500.0, help="seconds for all; what is left over is not run")
+    parser.add_argument(
+        "--cap", type=float, default=1500.0, help="seconds for all; what is left over is not run"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="architectures at a time")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     parser.add_argument("--one", choices=list(ZOO), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -217,14 +227,18 @@ def main() -> int:
         print(json.dumps(one(args.one, methods, args.budget)))
         return 0
     started = time.perf_counter()
-    results = []
-    for name in args.only or ZOO:
+
+    def row(name: str) -> dict[str, Any] | None:
         if time.perf_counter() - started > args.cap:
-            print(f"cap of {args.cap:.0f} s reached: {name} and what follows were not run", file=sys.stderr)
-            break
-        results.append(isolated(name, methods, args.budget))
-        outcomes = {m: row["outcome"] for m, row in results[-1]["rows"].items()}
-        print(name, outcomes or results[-1].get("error"), f"{results[-1]['seconds']} s", file=sys.stderr, flush=True)
+            print(f"cap of {args.cap:.0f} s reached: {name} was not run", file=sys.stderr)
+            return None
+        result = isolated(name, methods, args.budget)
+        outcomes = {m: row["outcome"] for m, row in result["rows"].items()}
+        print(name, outcomes or result.get("error"), f"{result['seconds']} s", file=sys.stderr, flush=True)
+        return result
+
+    with ThreadPoolExecutor(args.jobs) as pool:
+        results = [result for result in pool.map(row, args.only or ZOO) if result is not None]
     text = table(results, methods)
     if args.markdown:
         args.markdown.write_text(text, encoding="utf-8")

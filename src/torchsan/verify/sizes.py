@@ -67,14 +67,18 @@ def _edits(
     return {leaf: resized(dims) for leaf, dims in wanted.items()}
 
 
-def _groups(subject: Subject, axis: Axis, axes: list[Axis]) -> Iterator[tuple[Axis, ...]]:
-    """Sets of axes that may have to vary together with one axis, the likeliest first."""
+def _groups(subject: Subject, axis: Axis, axes: list[Axis], every: list[Axis]) -> Iterator[tuple[Axis, ...]]:
+    """Sets of axes that may have to vary together with one axis, the likeliest first.
+
+    Height and width may go together although one of them goes alone, so that `every` axis counts there.
+    """
     leaf, dim = axis
     size = subject.leaves[leaf].shape[dim]
     same = [a for a in axes if subject.leaves[a[0]].shape[a[1]] == size]
     peers = [a for a in same if a[1] == dim]
     seen = set()
-    options = [peers, [axis], same, [a for a in same if a[0] == leaf]]
+    square = [a for a in every if a[0] == leaf and subject.leaves[leaf].shape[a[1]] == size]
+    options = [peers, [axis], same, square]
     options += [[axis, other] for other in same if other != axis]
     options += [[axis, other] for other in axes if other not in same]
     options += [[a for a in axes if a[1] == dim]]
@@ -125,15 +129,15 @@ class Finder:
             if axis in done:
                 continue
             free = [a for a in axes if a not in done]
-            dimension = self._dimension(axis, free)
+            dimension = self._dimension(axis, free, axes)
             if dimension:
                 done.update(dimension.axes)
                 self.sizes.dimensions.append(dimension)
         return self.sizes
 
-    def _dimension(self, axis: Axis, free: list[Axis]) -> Dimension | None:
+    def _dimension(self, axis: Axis, free: list[Axis], every: list[Axis]) -> Dimension | None:
         size = self.subject.leaves[axis[0]].shape[axis[1]]
-        for group in _groups(self.subject, axis, free):
+        for group in _groups(self.subject, axis, free, every):
             label = _label(self.subject, group)
             accepted: list[int] = []
             for new in _candidates(size):

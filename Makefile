@@ -31,6 +31,7 @@ page:
 # The pictures of that page, made by its test in a real Chromium.
 screenshots: $(STAMP)
 	mkdir -p docs/images
+	$(BIN)/python docs/_build/picture.py
 	TORCHSAN_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/python -m pytest tests/report/test_page.py -k real_run
 
 # The site, in site/; the gallery's programs are run while it is built, and any warning is an error.

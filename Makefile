@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs page screenshots clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,21 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# The page of the HTML report, from its sources in web/.
+page:
+	$(PYTHON) web/build.py
+
+# The pictures of that page, made by its test in a real Chromium.
+screenshots: $(STAMP)
+	mkdir -p docs/images
+	$(BIN)/python docs/_build/picture.py
+	TORCHSAN_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/python -m pytest tests/report/test_page.py -k real_run
+
+# The site, in site/; the gallery's programs are run while it is built, and any warning is an error.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/overhead.py

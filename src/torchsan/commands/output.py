@@ -19,30 +19,42 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("report")
     group.add_argument("--format", choices=sorted(FORMATS), default="full", help="how findings are shown")
     group.add_argument("--output", metavar="FILE", help="write the report to FILE instead of the terminal")
+    group.add_argument("--html", metavar="FILE", help="also write the report to FILE as a page for the browser")
     group.add_argument("--color", choices=["auto", "always", "never"], default="auto")
     group.add_argument("--possible", action="store_true", help="show findings that are only possible, too")
 
 
 def check_output(args: argparse.Namespace) -> None:
-    """Refuse an output file that cannot be written before any work is done."""
-    if not args.output:
-        return
-    folder = os.path.dirname(os.path.abspath(args.output))
+    """Refuse output files that cannot be written before any work is done."""
+    for option in ("output", "html"):
+        if path := getattr(args, option):
+            setattr(args, option, _writable(f"--{option}", path))
+
+
+def _writable(option: str, path: str) -> str:
+    """The absolute path, since programs may change directory; else a UsageError."""
+    folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise UsageError(f"--output: there is no folder {folder}")
-    if os.path.isdir(args.output):
-        raise UsageError(f"--output: {args.output} is a folder")
-    if not os.access(args.output if os.path.exists(args.output) else folder, os.W_OK):
-        raise UsageError(f"--output: {args.output} cannot be written")
-    args.output = os.path.abspath(args.output)
+        raise UsageError(f"{option}: there is no folder {folder}")
+    if os.path.isdir(path):
+        raise UsageError(f"{option}: {path} is a folder")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise UsageError(f"{option}: {path} cannot be written")
+    return os.path.abspath(path)
 
 
-def _wants_color(args: argparse.Namespace, stream: object) -> bool:
+def _write(path: str, text: str) -> None:
+    # A path on Linux need not be UTF-8; the report about it must be.
+    with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+
+
+def _wants_color(args: argparse.Namespace, stream: TextIO) -> bool:
     if args.color != "auto" or args.output:
         return bool(args.color == "always")
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or bool(getattr(stream, "isatty", lambda: False)())
+    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
 
 def emit(report: Report, args: argparse.Namespace, *, stream: TextIO | None = None) -> None:
@@ -53,10 +65,11 @@ def emit(report: Report, args: argparse.Namespace, *, stream: TextIO | None = No
         width=max(60, min(140, shutil.get_terminal_size((110, 40)).columns)),
         possible=args.possible,
     )
+    if args.html:
+        _write(args.html, render(report, "html", options))
     text = render(report, args.format, options)
     if args.output:
-        with open(args.output, "w", encoding="utf-8") as file:
-            file.write(text)
+        _write(args.output, text)
     elif text:
         target.write(text)
         target.flush()

@@ -12,6 +12,7 @@ from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_out
 from torchsan.errors import UsageError
 from torchsan.model import Finding, Report
 from torchsan.observe import program
+from torchsan.observe.imports import after_import
 from torchsan.observe.program import StopProgram
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class _Session:
         self.recorder: Recorder | None = None
 
     def run(self) -> int:
-        program.when_torch_is_imported(self._torch_imported)
+        after_import("torch", self._torch_imported)
         try:
             status = program.exit_status(program.run(self.loaded))
         except StopProgram:
@@ -90,7 +91,12 @@ class _Session:
         from torchsan.observe.sites import add_user_root
 
         add_user_root(self.loaded.search_path)
-        self.recorder = Recorder(self.report, on_finding=self._found, at_write=self.args.at_write)
+        self.recorder = Recorder(
+            self.report,
+            on_finding=self._found,
+            at_write=self.args.at_write,
+            timeline=bool(self.args.html) or self.args.format == "html",
+        )
         self.recorder.user_code(self.loaded.code)
         if self.args.steps:
             self.recorder.stop_after(self.args.steps, StopProgram)
@@ -103,7 +109,7 @@ class _Session:
             raise StopProgram
 
     def _to_terminal(self) -> argparse.Namespace:
-        return argparse.Namespace(**{**vars(self.args), "output": None})
+        return argparse.Namespace(**{**vars(self.args), "output": None, "html": None})
 
     def _finish(self, error: BaseException | None) -> None:
         """Explain, stop recording, report; then the program's own traceback."""
@@ -112,7 +118,8 @@ class _Session:
                 self.recorder.explain(error)
             self.recorder.stop()
         sys.stdout.flush()
-        if self.args.format != "full" or self.args.output or self.report.findings or self.report.notes:
+        wanted = self.args.format != "full" or self.args.output or self.args.html
+        if wanted or self.report.findings or self.report.notes:
             emit(self.report, self.args, stream=sys.stderr)
         if error is not None:
             explained = isinstance(getattr(error, "__torchsan__", None), list)

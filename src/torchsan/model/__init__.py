@@ -3,6 +3,7 @@
 from torchsan.model.finding import LEVELS, Applicability, Certainty, Finding, Fix, Level
 from torchsan.model.report import SCHEMA, Capture, Outcome, Report
 from torchsan.model.span import Place, Role, Span
+from torchsan.model.timeline import Kind, Lane, Moment, Timeline
 
 __all__ = [
     "LEVELS",
@@ -12,10 +13,14 @@ __all__ = [
     "Certainty",
     "Finding",
     "Fix",
+    "Kind",
+    "Lane",
     "Level",
+    "Moment",
     "Outcome",
     "Place",
     "Report",
     "Role",
     "Span",
+    "Timeline",
 ]

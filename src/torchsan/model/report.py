@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torchsan.model.finding import Finding
+from torchsan.model.timeline import Timeline
 
 SCHEMA = "torchsan/1"
+
+# What `summary()` counts by itself; anything else in a summary is `extra`.
+_SUMMARY = ("errors", "warnings", "notes", "by_code", "remarks")
 
 Outcome = Literal["faithful", "unfaithful", "failed"]
 
@@ -46,6 +50,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     torch: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    timeline: Timeline | None = None
 
     def add(self, finding: Finding) -> bool:
         """Keep a finding; an equal one is only counted. True when it is new."""
@@ -81,7 +86,7 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         from torchsan.version import __version__
 
-        return {
+        data = {
             "schema": SCHEMA,
             "tool": {"version": __version__, "torch": self.torch, "python": platform.python_version()},
             "command": list(self.command),
@@ -89,6 +94,9 @@ class Report:
             "captures": [capture.as_json() for capture in self.captures],
             "summary": {**self.summary(), "remarks": list(self.notes)},
         }
+        if self.timeline is not None:
+            data["timeline"] = self.timeline.as_json()
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Report:
@@ -100,4 +108,12 @@ class Report:
             captures=[Capture.from_json(capture) for capture in data["captures"]],
             notes=list(data["summary"].get("remarks", [])),
             torch=data["tool"]["torch"],
+            extra={name: data["summary"][name] for name in data["summary"] if name not in _SUMMARY},
+            timeline=Timeline.from_json(data["timeline"]) if "timeline" in data else None,
         )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from torchsan.report.notebook import fragment
+
+        return fragment(self)

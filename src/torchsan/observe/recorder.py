@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Protocol
 
 import torch
@@ -42,6 +42,7 @@ class Recorder:
         on_finding: Callable[[Finding], None] | None = None,
         at_write: bool = False,
         judging: bool = True,
+        timeline: bool = False,
     ) -> None:
         self.report = report if report is not None else Report()
         self.report.torch = torch.__version__
@@ -57,6 +58,10 @@ class Recorder:
         # Code of the program that no import will show us: its main script.
         self.codes: list[CodeType] = []
         self.after_backward: list[Callable[[int], None]] = []
+        # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
+        self.timeline = timeline
+        self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
+        self.heard: list[Callable[[Event, Finding], None]] = []
         self._asleep = 0
         self._broken_rules: set[str] = set()
         self._rules = [rule for rule in all_rules().values() if rule.judge is not None]
@@ -147,9 +152,17 @@ class Recorder:
             finding = self._judge(rule, event)
             if finding is not None:
                 found.append(finding)
-                if self.report.add(finding) and self.on_finding is not None:
+                new = self.report.add(finding)
+                for listener in self.heard:
+                    listener(event, finding)
+                if new and self.on_finding is not None:
                     self.on_finding(finding)
         return found
+
+    def keep(self, finding: Finding) -> None:
+        """Take a finding that was judged elsewhere into the report."""
+        if self.report.add(finding) and self.on_finding is not None:
+            self.on_finding(finding)
 
     def _judge(self, rule: Rule, event: Event) -> Finding | None:
         if rule.judge is None or rule.code in self._broken_rules:

@@ -15,6 +15,10 @@ FORMATS = {
     "full": "torchsan.report.full",
     "concise": "torchsan.report.concise",
     "json": "torchsan.report.json_format",
+    "sarif": "torchsan.report.sarif",
+    "github": "torchsan.report.github",
+    "junit": "torchsan.report.junit",
+    "html": "torchsan.report.html",
 }
 
 

@@ -9,4 +9,11 @@ from torchsan.report import Options
 
 
 def render(report: Report, options: Options) -> str:
-    return json.dumps(report.as_json(), indent=2, ensure_ascii=False) + "\n"
+    data = report.as_json()
+    timeline = data.pop("timeline", None)
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    if timeline is not None:
+        # Rows of numbers, by the hundred thousand: one line of text, not one line a number.
+        compact = json.dumps(timeline, ensure_ascii=False, separators=(",", ":"))
+        text = f'{text.removesuffix("}").rstrip()},\n  "timeline": {compact}\n}}'
+    return text + "\n"

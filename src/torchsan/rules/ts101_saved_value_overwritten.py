@@ -22,7 +22,7 @@ from torchsan.check.facts import stated
 from torchsan.model import Finding, Fix
 from torchsan.model.events import StaleSave
 from torchsan.rules import finding
-from torchsan.rules.wording import idea, result_saved, stale_spans, versions, why_kept, write_words
+from torchsan.rules.wording import idea, result_saved, stale_spans, story, versions, why_kept, write_words
 
 CODE = "TS101"
 NAME = "saved-value-overwritten"
@@ -72,7 +72,7 @@ def _notes(event: StaleSave) -> tuple[str, ...]:
         return ("the write was not seen by torchsan: it happened in compiled code or before the recorder was on",)
     if event.constructor is not None and event.save.line is not None and result_saved(event.save):
         return (f"an in-place layer after `{event.save.op}`, which keeps its own output, destroys that output",)
-    return ()
+    return tuple(filter(None, [story(event)]))
 
 
 def _ideas(event: StaleSave) -> tuple[Fix, ...]:

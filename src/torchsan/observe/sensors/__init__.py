@@ -22,4 +22,9 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     if not recorder.judging:
         return [writes, CaptureSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
-    return [graph, exposure, writes, optimizers, SnapshotSensor(recorder), CaptureSensor(recorder)]
+    sensors: list[Sensor] = [graph, exposure, writes, optimizers, SnapshotSensor(recorder), CaptureSensor(recorder)]
+    if recorder.timeline:
+        from torchsan.observe.sensors.timeline import TimelineSensor
+
+        sensors.append(TimelineSensor(recorder))
+    return sensors

@@ -1,0 +1,64 @@
+"""What the site is made from: the rules' pages are whole, and the gallery's programs do what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import runpy
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import torchsan
+from torchsan.model import Report
+from torchsan.rules import Rule, all_rules
+
+DOCS = Path(__file__).parents[2] / "docs"
+CASES = sorted(path.parent for path in (DOCS / "gallery").glob("*/about.toml"))
+RULES = all_rules()
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("hooks", DOCS / "_build" / "hooks.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.code)
+def test_a_rules_page_is_whole(rule: Rule, hooks: Any) -> None:
+    page = hooks.rule_page(rule)
+    for heading in ("What it is", "What goes wrong", "How to fix", "When to ignore", "Example"):
+        assert f"\n## {heading}\n" in page, heading
+
+
+def test_every_rule_is_in_the_index(hooks: Any) -> None:
+    index = hooks.rules_index(RULES)
+    assert all(f"[{code}]({code.lower()}.md)" in index for code in RULES)
+
+
+def _watched(program: Path) -> tuple[Report, bool]:
+    """What is found in a program, and whether it ran to its end."""
+    watch = torchsan.watch()
+    try:
+        with watch:
+            runpy.run_path(str(program), run_name="__main__")
+    except RuntimeError:
+        return watch.report, False
+    return watch.report, True
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_case_is_reported_before_and_silent_after(case: Path) -> None:
+    about = tomllib.loads((case / "about.toml").read_text(encoding="utf-8"))
+    before, _ = _watched(case / "before.py")
+    after, ran = _watched(case / "after.py")
+    assert about["code"] in [finding.code for finding in before.alarms]
+    assert about["code"] in RULES
+    assert ran
+    assert after.findings == []

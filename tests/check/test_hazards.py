@@ -155,6 +155,24 @@ BROKEN = {
         net(torch.ones(1, 2)).sum().backward()
         opt.step()
     """,
+    "features of inference mode given to a layer": """
+        backbone, head = nn.Linear(2, 4), nn.Linear(4, 1)
+        with torch.inference_mode():
+            features = backbone(torch.ones(3, 2))
+        loss = head(features).sum()  # <- TS108
+        loss.backward()
+    """,
+    "weights averaged between forward and backward": """
+        def average(net):
+            with torch.no_grad():
+                for p in net.parameters():
+                    p.mul_(0.9)  # <- TS105
+
+        net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+        loss = net(torch.randn(2, 3)).mean()
+        average(net)
+        loss.backward()
+    """,
     "saved by a custom function": """
         class Square(torch.autograd.Function):
             @staticmethod

@@ -107,6 +107,9 @@ class Machine:
     ) -> None:
         certain = row.needed(what, sure)
         possible = row.needed(what, maybe) or not maybe.isdisjoint(row.may_need.get(what, ()))
+        if certain and tensor.made_in == "inference":
+            self.facts.append(self.tell.inference_saved(tensor, node, name))
+            raise PathEnded
         if certain or possible:
             node.saves.append(Save(tensor.storage, self.clock, what, name, certain))
             tensor.storage.saved = True

@@ -78,6 +78,17 @@ class Teller:
         )
         return Fact(event, self.program.place(place))
 
+    def inference_saved(self, tensor: Tensor, node: Node, name: ast.AST | None) -> Fact:
+        """Torch refuses to keep a tensor of inference mode for a gradient."""
+        event = events.RefusedWrite(
+            reason="inference",
+            memory=self.memory(tensor.storage, name),
+            write=events.Write(node.op, "op", self.line(node.place)),
+            origin=self.line(tensor.place),
+            text="Inference tensors cannot be saved for backward",
+        )
+        return Fact(event, self.program.place(node.place))
+
     def overlap(self, tensor: Tensor, place: ast.AST, op: str, target: ast.AST | None) -> Fact:
         event = events.OverlapWritten(
             self.memory(tensor.storage, target),

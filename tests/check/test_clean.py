@@ -95,6 +95,50 @@ CLEAN = {
         out.sum().backward(retain_graph=True)
         out.pow(2).sum().backward()
     """,
+    "hidden state detached by a helper": """
+        def repackage(h):
+            if isinstance(h, torch.Tensor):
+                return h.detach()
+            return tuple(repackage(v) for v in h)
+
+        net = nn.LSTM(3, 4)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        state = (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4))
+        for _ in range(3):
+            state = repackage(state)
+            out, state = net(torch.ones(5, 2, 3), state)
+            opt.zero_grad()
+            out.sum().backward()
+            opt.step()
+    """,
+    "hidden state handed to a function of another file": """
+        from helpers import repackage
+
+        cell = nn.GRUCell(3, 4)
+        opt = torch.optim.SGD(cell.parameters(), lr=0.1)
+        h = torch.zeros(2, 4)
+        for _ in range(3):
+            h = cell(torch.ones(2, 3), repackage(h))
+            opt.zero_grad()
+            h.sum().backward()
+            opt.step()
+    """,
+    "gradient with respect to the input, then a new pass": """
+        net = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+        x = torch.ones(2, 3, requires_grad=True)
+        out = net(x)
+        (g,) = torch.autograd.grad(out.sum(), x, retain_graph=True)
+        (out * g.detach()).sum().backward()
+    """,
+    "frozen backbone": """
+        backbone = nn.Linear(3, 3)
+        for p in backbone.parameters():
+            p.requires_grad = False
+        head = nn.Linear(3, 1)
+        f = torch.sigmoid(backbone(torch.ones(2, 3)))
+        f += 1.0
+        head(f).sum().backward()
+    """,
     "snapshot by copy": """
         net = nn.Linear(2, 1)
         opt = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MAX_DEPTH = 14
 MOST_ITEMS = 40
 MAX_DEPTH_ALONE = 4
+_BASIC_TYPES = frozenset({"Tensor", "list", "tuple", "dict", "set", "int", "float", "str", "bool"})
+MOST_RECURSION = 3
 _PLAIN_BUILTINS = words(
     """print len range int float str bool isinstance issubclass hasattr repr format id hash type abs round ord
     chr callable dir open input divmod any all"""
@@ -49,6 +51,7 @@ class Calls:
     lazy: bool
     defaults: dict[ast.expr, Any]
     instances: list[Instance]
+    active: list[FunctionInfo]
 
     if TYPE_CHECKING:
 
@@ -116,6 +119,8 @@ class Calls:
         info = function.info
         if self.depth >= (MAX_DEPTH_ALONE if self.lazy else MAX_DEPTH):
             return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
+        if self.active.count(info) >= MOST_RECURSION:
+            return self.machine.unknown()
         scope = Scope(function.scope, function)
         given = [function.bound, *args] if function.bound is not None else list(args)
         self.bind_parameters(info, scope, given, kwargs)
@@ -132,10 +137,12 @@ class Calls:
             # Its author says when it is called.
             self.machine.mode = "no_grad"
         self.depth += 1
+        self.active.append(info)
         try:
             self.run_block(info.node.body, scope)
         finally:
             self.depth -= 1
+            self.active.pop()
             self.machine.mode = previous
         return Sequence(scope.yielded) if info.generator else scope.returned
 
@@ -465,17 +472,23 @@ class Calls:
         if name in _PLAIN_BUILTINS:
             return Plain()
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
-        return self.machine.unknown(given, node)
+        return self.machine.unknown(given, node, passes=False)
 
     def builtin_isinstance(self, args: list[Any], node: ast.Call) -> Any:
-        """Known for layers, whose class is known."""
-        if len(args) != 2 or not isinstance(args[0], Layer):
+        """Known for layers, tensors and lists."""
+        if len(args) != 2:
             return Plain()
         kinds = args[1].items if isinstance(args[1], Sequence) else [args[1]]
-        names = [k.name.rpartition(".")[2] for k in kinds if isinstance(k, Library)]
-        if len(names) != len(kinds) or any(n in ("Module", "object") or n.startswith("_") for n in names):
+        names = {k.name.rpartition(".")[2] for k in kinds if isinstance(k, Library)}
+        if len(names) != len(kinds):
             return Plain()
-        return Plain(args[0].name in names, True)
+        if isinstance(args[0], Layer) and not any(n in ("Module", "object") or n.startswith("_") for n in names):
+            return Plain(args[0].name in names, True)
+        if isinstance(args[0], Tensor) and args[0].sure and names <= _BASIC_TYPES:
+            return Plain("Tensor" in names, True)
+        if isinstance(args[0], Sequence) and names <= _BASIC_TYPES:
+            return Plain(bool(names & {"list", "tuple", "set"}), True)
+        return Plain()
 
     def builtin_range(self, args: list[Any], node: ast.Call) -> Any:
         known = [a.value for a in args if isinstance(a, Plain) and a.known and isinstance(a.value, int)]

@@ -11,7 +11,7 @@ from typing import Any
 from torchsan.check.calls import Calls
 from torchsan.check.machine import Machine, PathEnded
 from torchsan.check.oracle import Oracle
-from torchsan.check.program import Program
+from torchsan.check.program import FunctionInfo, Program
 from torchsan.check.torch_model import TorchModel, truth
 from torchsan.check.torch_names import BINARY, GRAD_MODES, PLAIN_ATTRIBUTES, RUN_QUESTIONS, TENSOR_ONLY
 from torchsan.check.values import (
@@ -91,6 +91,7 @@ class Interpreter(Calls):
         self.lazy = False
         self.defaults: dict[ast.expr, Any] = {}
         self.instances: list[Instance] = []
+        self.active: list[FunctionInfo] = []
 
     @property
     def rounds(self) -> int:

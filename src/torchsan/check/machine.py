@@ -35,10 +35,10 @@ class Machine:
 
     # --- making tensors -----------------------------------------------------------------------------
 
-    def unknown(self, parents: Iterable[Tensor] = (), place: ast.AST | None = None) -> Tensor:
+    def unknown(self, parents: Iterable[Tensor] = (), place: ast.AST | None = None, *, passes: bool = True) -> Tensor:
         """A value of which nothing is known, but that may hang on these tensors' graphs."""
         before = [n for t in parents for n in t.nodes()] if self.mode in ("grad", "unsure") else []
-        node = Node("", place, before) if before and place else None
+        node = Node("", place, before, passes=passes) if before and place else None
         return Tensor(Storage("unknown"), Grad.MAYBE, node, sure=False, place=place)
 
     def fresh(self, place: ast.AST, op: str, *, grad: Grad = Grad.NO, leaf: bool = False) -> Tensor:
@@ -229,23 +229,29 @@ class Machine:
     # --- backward -----------------------------------------------------------------------------------
 
     def backward(self, roots: Iterable[Tensor], node: ast.AST | None, *, keep: bool) -> None:
-        """Walk the graph as backward would: every value it needs must be as it was saved."""
-        pending = [n for t in roots for n in t.nodes()]
-        seen: set[int] = set()
+        """Walk the graph as backward would: every value it needs must be as it was saved.
+
+        Behind a function that is not known, and that may detach, nothing is sure.
+        """
+        pending = [(n, True) for t in roots for n in t.nodes()]
+        reached: dict[Node, bool] = {}
         while pending:
-            current = pending.pop()
-            if id(current) in seen:
+            current, sure = pending.pop()
+            sure = sure and current.passes
+            if current in reached and reached[current] >= sure:
                 continue
-            seen.add(id(current))
+            reached[current] = sure
             if current.freed is not None:
-                if node is not None and any(save.certain for save in current.saves):
+                if sure and node is not None and any(save.certain for save in current.saves):
                     self.facts.append(self.tell.reused(current, current.freed, node))
                     raise PathEnded
                 continue
             for save in current.saves:
                 written = save.storage.written_after(save.time)
                 if written is not None:
-                    self.facts.append(self.tell.stale(current, save, written, node))
-            if not keep:
-                current.freed = node
-            pending.extend(current.parents)
+                    self.facts.append(self.tell.stale(current, save, written, node, sure=sure))
+            pending.extend((parent, sure) for parent in current.parents)
+        if not keep:
+            for current, sure in reached.items():
+                if sure and current.freed is None:
+                    current.freed = node

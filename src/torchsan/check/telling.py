@@ -46,7 +46,7 @@ class Teller:
             op = "__setitem__"
         return events.Write(op, kind, self.line(write.place))
 
-    def stale(self, node: Node, save: Save, write: Write, needed: ast.AST | None) -> Fact:
+    def stale(self, node: Node, save: Save, write: Write, needed: ast.AST | None, *, sure: bool) -> Fact:
         target = None if write.how == "step" else write.target
         event = events.StaleSave(
             memory=self.memory(save.storage, target),
@@ -56,7 +56,7 @@ class Teller:
             silent=write.how == "behind",
             constructor=self.place(write.origin) if write.how == "op" else None,
         )
-        return Fact(event, self.program.place(write.place), "certain" if save.certain else "possible")
+        return Fact(event, self.program.place(write.place), "certain" if save.certain and sure else "possible")
 
     def refused(
         self,

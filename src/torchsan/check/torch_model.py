@@ -65,14 +65,16 @@ class TorchModel:
             return self.method_numpy(args[0], args, kwargs, node)
         if name.startswith("torch."):
             return self.torch_function(name, last, args, kwargs, node)
-        return self.machine.unknown(tensors_in(Sequence([*args, *kwargs.values()])), node)
+        given = tensors_in(Sequence([*args, *kwargs.values()]))
+        return self.machine.unknown(given, node, passes="loss" in last.lower() or "criterion" in last.lower())
 
     def torch_function(self, name: str, last: str, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
         machine = self.machine
         place = node
         if name in ("torch.autograd.grad", "torch.autograd.backward"):
             keep = any(truth(kwargs.get(k)) is not False and k in kwargs for k in ("retain_graph", "create_graph"))
-            machine.backward(tensors_in(args[0]) if args else (), node, keep=keep)
+            # autograd.grad walks, and frees, only what lies between the two.
+            machine.backward(tensors_in(args[0]) if args else (), node, keep=keep or last == "grad")
             return machine.unknown() if last == "grad" else Plain()
         if name == "torch.from_numpy":
             return Tensor(Storage("unknown"), place=place, op=last)
@@ -300,7 +302,7 @@ class TorchModel:
 
     def method_backward(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
         keep = any(k in kwargs and truth(kwargs[k]) is not False for k in ("retain_graph", "create_graph"))
-        self.machine.backward([tensor], node, keep=keep)
+        self.machine.backward([tensor], node, keep=keep or "inputs" in kwargs)
         return Plain(None, True)
 
     def method_retain_grad(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:

@@ -76,6 +76,8 @@ class Node:
     saves: list[Save] = field(default_factory=list)
     # The backward that released what it saved.
     freed: ast.AST | None = None
+    # Whether a gradient surely passes: a function that is not known may detach.
+    passes: bool = True
 
 
 @dataclass(slots=True, eq=False)

@@ -130,8 +130,10 @@ def torchsan_verify() -> Callable[..., Report]:
     import torchsan
     from torchsan.report import render
 
+    verify: Any = torchsan.verify
+
     def check(model: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Report:
-        report: Report = torchsan.verify(model, args, kwargs, **options)
+        report: Report = verify(model, args, kwargs, **options)
         faithful = [capture.outcome == "faithful" for capture in report.captures]
         if not (all(faithful) and faithful if options.get("methods") else any(faithful)):
             outcomes = ", ".join(f"{capture.method} {capture.outcome}" for capture in report.captures)

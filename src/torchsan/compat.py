@@ -65,6 +65,11 @@ class WeakStorage:
         torch.UntypedStorage._free_weak_ref(self._reference)
 
 
+def autocast_caches(tensor: torch.Tensor) -> bool:
+    """Is autocast on for this tensor's device, and does it keep copies of weights?"""
+    return bool(torch.is_autocast_enabled(tensor.device.type) and torch.is_autocast_cache_enabled())
+
+
 def current_node() -> Any:
     """The autograd node that is being evaluated in this thread, if any."""
     get = getattr(torch._C, "_current_autograd_node", None)

@@ -184,8 +184,14 @@ CLEAN = {
         torch.func.vmap(scale)(x)
     """,
     "autocast": """
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            fit(nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)))
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model(x).float().pow(2).mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+            fit(nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
     """,
     "hidden state detached": """
         cell = nn.GRUCell(4, 4)

@@ -5,6 +5,8 @@ Modules are imported only when their verb is asked for, so that `torchsan explai
 
 VERBS = {
     "run": "run a program as python would, under the sanitizer",
+    "check": "find hazards in source, without running it",
+    "verify": "is a trace, script, export or ONNX of this model faithful to it?",
     "report": "show a report that --format json wrote, in another format",
     "lsp": "be a language server for editors",
     "explain": "tell about a rule: what it is, why, how to fix it",

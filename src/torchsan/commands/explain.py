@@ -1,4 +1,4 @@
-"""`torchsan explain CODE`: the rule's page."""
+"""`torchsan explain CODE|NAME|OP`: the page of a rule, or what a torch op does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from torchsan.rules import Rule, all_rules, find_rule
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", nargs="?", metavar="CODE", help="a code (TS101) or a name; none lists all rules")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="CODE|NAME|OP",
+        help="a code (TS101), a rule's name, or a torch op (exp, F.softmax, nn.ReLU); none lists all rules",
+    )
 
 
 def _page(rule: Rule) -> str:
@@ -33,9 +38,18 @@ def execute(args: argparse.Namespace) -> int:
         print(_listing())
         return 0
     rule = find_rule(args.what)
-    if rule is None:
-        names = [r.name for r in all_rules().values()] + list(all_rules())
-        near = difflib.get_close_matches(args.what, names, n=1)
-        raise UsageError(f"there is no rule {args.what!r}" + (f"; did you mean {near[0]}?" if near else ""))
-    print(_page(rule))
+    print(_page(rule) if rule is not None else _op_page(args.what))
     return 0
+
+
+def _op_page(name: str) -> str:
+    from torchsan import effects
+
+    row = effects.lookup(name)
+    if row is None:
+        known = [r.name for r in all_rules().values()] + list(all_rules()) + effects.names()
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"there is no rule and no torch op {name!r}{hint}")
+    facts = "\n".join(f"  - {fact}" for fact in row.describe().splitlines())
+    return f"{row.name}, as torch {effects.table_version()} does it:\n{facts}"

@@ -153,8 +153,9 @@ class SharedDefaultWritten:
 
     memory: Memory
     write: Write
-    form: Literal["default", "global"]
+    form: Literal["default", "global", "stored"]
     function: str
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,16 @@ class GradientCut:
     needed: Line | None = None
     by: str = ""
     parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StaleCast:
+    """Autocast's cached copy of a weight was used after the weight had been stepped."""
+
+    memory: Memory
+    write: Write
+    cast: Line | None
+    needed: Line | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,5 +200,6 @@ Event = (
     | InputOverwritten
     | SharedDefaultWritten
     | GradientCut
+    | StaleCast
     | GraphReused
 )

@@ -37,6 +37,8 @@ class CutFinder:
 
     def install(self, patches: Patches) -> None:
         patches.set(torch.Tensor, "detach", self._detach(torch.Tensor.detach))
+        patches.set(torch.Tensor, "item", self._detach(torch.Tensor.item))
+        patches.set(torch, "tensor", self._rewrapping(torch.tensor))
         patches.set(warnings, "showwarning", self._showwarning(warnings.showwarning))
 
     def _detach(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,6 +51,17 @@ class CutFinder:
 
         detach.__doc__ = original.__doc__
         return detach
+
+    def _rewrapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        sites = self._sites
+
+        def tensor(*args: Any, **kwargs: Any) -> Any:
+            if args and isinstance(args[0], torch.Tensor) and args[0].requires_grad:
+                sites.add(site_of(sys._getframe(1)))
+            return original(*args, **kwargs)
+
+        tensor.__doc__ = original.__doc__
+        return tensor
 
     def _showwarning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def showwarning(message: Any, *args: Any, **kwargs: Any) -> None:
@@ -106,7 +119,7 @@ class CutFinder:
         if cut is None:
             return
         expression, place = cut
-        name = syntax.text_of(expression.func.value if isinstance(expression.func, ast.Attribute) else expression)
+        name = _cut_value(expression)
         line = Line(place)
         self.recorder.emit(
             GradientCut(Memory(name), line, "constant-term", Line(backward.place), syntax.text_of(expression))
@@ -149,6 +162,13 @@ class CutFinder:
             if found is not None:
                 by, cut = syntax.text_of(found), Line(file.place(found, site.place))
         return self.recorder.emit(GradientCut(Memory(name), cut, "no-graph", Line(site.place), by))
+
+
+def _cut_value(expression: ast.Call) -> str:
+    """`q` for `q.detach()`, `q.item()` and `torch.tensor(q)`."""
+    if isinstance(expression.func, ast.Attribute) and expression.func.attr in CUTTING:
+        return syntax.text_of(expression.func.value)
+    return syntax.text_of(expression.args[0]) if expression.args else syntax.text_of(expression)
 
 
 def _same_spot(one: Place, other: Place) -> bool:

@@ -45,6 +45,8 @@ class Stepped:
     passes: int = 0
     # Optimizers that are not torch's own write through ops that the ledger has seen one by one.
     logged: bool = False
+    # Made inside autocast, whose cached copies of the weights stay as they were.
+    autocast: bool = False
 
 
 class Ledger:

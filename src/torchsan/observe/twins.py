@@ -19,8 +19,9 @@ from torchsan.observe.tensors import memory_of
 
 # Names under which people keep something that must not move while the model trains.
 KEPT = re.compile(
-    r"(^|_)(target|teacher|ema|frozen|anchor|old|prev|previous|best|backup|snapshot|initial|init|start|orig|original"
-    r"|reference|ref|before|saved|momentum|slow|global)(_|$|s$)"
+    r"(^|_)(target|targ|teacher|ema|frozen|anchor|old|prev|previous|best|backup|snapshot|initial|init|start|orig"
+    r"|original|reference|ref|before|saved|momentum|slow|global|shadow|averaged?|avg|swa|copy|copies|checkpoint|ckpt"
+    r"|prior|last|fixed|theta0|w0)(_|$|s$)"
 )
 LOOKS = 3
 
@@ -44,30 +45,34 @@ class TwinFinder:
         self._looked[id(optimizer)] = looked + 1
         for holder in user_frames(frame, 4):
             names = local_names(holder)
-            owner = names.get("self")
             self._twin_modules(names, step, holder, "")
-            if owner is not None and not isinstance(owner, torch.nn.Module):
-                self._twin_modules(getattr(owner, "__dict__", {}), step, holder, "self.")
-            self._live_snapshots(names, step, holder, looked)
+            self._live_snapshots(names, step, holder, "")
+            for name, value in list(names.items()):
+                attributes = plain_attributes(value)
+                if attributes:
+                    self._twin_modules(attributes, step, holder, f"{name}.")
+                    self._live_snapshots(attributes, step, holder, f"{name}.")
 
     # -- modules ------------------------------------------------------------------------------------
 
     def _twin_modules(self, names: dict[str, Any], step: Stepped, holder: FrameType, prefix: str) -> None:
-        found: dict[int, list[str]] = {}
+        """Modules of the same parameters under two names, one of which promises a copy."""
+        found: dict[object, list[str]] = {}
         for name, value in list(names.items()):
             if isinstance(value, torch.nn.Module):
-                found.setdefault(id(value), []).append(name)
+                memories = frozenset(memory_of(p) for p in value.parameters() if p.requires_grad)
+                if memories and memories <= step.memories:
+                    found.setdefault(memories, []).append(name)
         for aliases in found.values():
             kept = [name for name in aliases if sounds_kept(name)]
             live = [name for name in aliases if not sounds_kept(name)]
-            if not kept or not live or not _trained(names[kept[0]], step):
-                continue
-            self._tell("module", f"{prefix}{kept[0]}", f"{prefix}{live[0]}", step, holder)
+            if kept and live:
+                self._tell("module", f"{prefix}{kept[0]}", f"{prefix}{live[0]}", step, holder)
 
     # -- lists and dictionaries of parameters -------------------------------------------------------
 
-    def _live_snapshots(self, names: dict[str, Any], step: Stepped, holder: FrameType, looked: int) -> None:
-        for name, value in names.items():
+    def _live_snapshots(self, names: dict[str, Any], step: Stepped, holder: FrameType, prefix: str) -> None:
+        for name, value in list(names.items()):
             if not sounds_kept(name) or not isinstance(value, (list, tuple, dict)) or not value:
                 continue
             tensors = list(value.values()) if isinstance(value, dict) else list(value)
@@ -78,8 +83,8 @@ class TwinFinder:
             # Held across one whole step already, so that the step that just ran has moved it.
             key = (id(value), name)
             self._held[key] = self._held.get(key, 0) + 1
-            if self._held[key] >= 2 and self._read_after(name, step, holder):
-                self._tell("difference", name, "the parameters", step, holder)
+            if self._held[key] >= 2 and self._read_after(prefix + name, step, holder):
+                self._tell("difference", prefix + name, "the parameters", step, holder)
 
     def _read_after(self, name: str, step: Stepped, holder: FrameType) -> bool:
         """Is the name read in the loop that steps, or below it?"""
@@ -88,6 +93,8 @@ class TwinFinder:
         node = file.at(at) if file else None
         if file is None or node is None:
             return False
+        if "." in name:
+            return _attribute_read(file, name.rpartition(".")[2])
         function = file.function(node)
         loop = next((n for n in file.up(node) if isinstance(n, (ast.For, ast.While))), None)
         for read in ast.walk(function):
@@ -109,15 +116,32 @@ class TwinFinder:
         node = file.at(at) if file else None
         if file is None:
             return None
-        if not name.startswith("self."):
+        if "." not in name:
             found = syntax.binding(file, file.function(node), name, at.line) if node is not None else None
             return Line(file.place(found[0], at)) if found else None
         for statement in ast.walk(file.tree):
-            if isinstance(statement, ast.Assign) and any(syntax.text_of(t) == name for t in statement.targets):
+            if isinstance(statement, ast.Assign) and any(
+                isinstance(t, ast.Attribute) and t.attr == name.rpartition(".")[2] for t in statement.targets
+            ):
                 return Line(file.place(statement, at))
         return None
 
 
-def _trained(module: torch.nn.Module, step: Stepped) -> bool:
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    return bool(parameters) and all(memory_of(p) in step.memories for p in parameters)
+def plain_attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object of the user's own making; nothing for modules, tensors and builtins."""
+    if isinstance(value, (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, type)):
+        return {}
+    if type(value).__module__.partition(".")[0] in ("builtins", "torch", "numpy", "collections"):
+        return {}
+    attributes = getattr(value, "__dict__", None)
+    return dict(attributes) if isinstance(attributes, dict) and len(attributes) <= 200 else {}
+
+
+def _attribute_read(file: syntax.File, attribute: str) -> bool:
+    """Is the attribute read anywhere but in a constructor?"""
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load):
+            function = file.function(node)
+            if getattr(function, "name", "") != "__init__":
+                return True
+    return False

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from torchsan.model import Finding, Fix, Report, Span
 from torchsan.model.source import source_line
-from torchsan.report import Options
+from torchsan.report import Options, captures
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 FRAME = "bold blue"
@@ -122,6 +122,7 @@ def lines(report: Report, options: Options) -> Iterator[Text]:
         yield from _finding(finding, options)
     if len(findings) > options.limit:
         yield Text(f"{len(findings) - options.limit} more; --format json has all of them\n")
+    yield from captures.lines(report)
     for note in report.notes:
         yield Text(f"torchsan: {note}")
     if findings:

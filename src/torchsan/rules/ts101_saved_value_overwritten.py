@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Fix
 from torchsan.model.events import StaleSave
 from torchsan.rules import finding
-from torchsan.rules.wording import idea, result_saved, stale_spans, versions, why_kept, write_words
+from torchsan.rules.wording import idea, result_saved, stale_spans, story, versions, why_kept, write_words
 
 CODE = "TS101"
 NAME = "saved-value-overwritten"
@@ -60,6 +61,10 @@ def judge(event: Any, history: Any) -> Finding | None:
     return finding(globals(), message, spans, why=why_kept(event.save), notes=_notes(event), fixes=_ideas(event))
 
 
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)
+
+
 def _notes(event: StaleSave) -> tuple[str, ...]:
     if event.needed is None:
         return ("no backward has needed it yet; one that does will fail",)
@@ -67,7 +72,7 @@ def _notes(event: StaleSave) -> tuple[str, ...]:
         return ("the write was not seen by torchsan: it happened in compiled code or before the recorder was on",)
     if event.constructor is not None and event.save.line is not None and result_saved(event.save):
         return (f"an in-place layer after `{event.save.op}`, which keeps its own output, destroys that output",)
-    return ()
+    return tuple(filter(None, [story(event)]))
 
 
 def _ideas(event: StaleSave) -> tuple[Fix, ...]:

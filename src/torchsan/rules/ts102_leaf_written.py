@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding
 from torchsan.model.events import RefusedWrite
 from torchsan.rules import finding
@@ -62,3 +63,7 @@ def judge(event: Any, history: Any) -> Finding | None:
             idea("to change the leaf itself (a manual step, an initialisation), write inside torch.no_grad()"),
         ),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

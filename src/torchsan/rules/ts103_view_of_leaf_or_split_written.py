@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding
 from torchsan.model.events import RefusedWrite
 from torchsan.rules import finding
@@ -60,3 +61,7 @@ def judge(event: Any, history: Any) -> Finding | None:
         fixes = (idea("use the op without the underscore and bind its result to the name"),)
         label = "written here"
     return finding(globals(), message, refusal_spans(event, label, "the views were made here"), why=why, fixes=fixes)
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding
 from torchsan.model.events import RefusedWrite
 from torchsan.rules import finding
@@ -58,3 +59,7 @@ def judge(event: Any, history: Any) -> Finding | None:
         why="a view made without gradients is in no graph, so a write through it cannot be differentiated",
         fixes=(idea("make the view in grad mode, or write inside no_grad if no gradient is wanted"),),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

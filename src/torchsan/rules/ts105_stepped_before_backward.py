@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Fix
 from torchsan.model.events import StaleSave
 from torchsan.rules import finding
-from torchsan.rules.wording import idea, stale_spans, why_kept
+from torchsan.rules.wording import idea, stale_spans, story, why_kept
 
 CODE = "TS105"
 NAME = "stepped-before-backward"
@@ -76,15 +77,13 @@ def judge(event: Any, history: Any) -> Finding | None:
         message,
         stale_spans(event, label),
         why=f"{why_kept(event.save)}; this backward belongs to the weights from before the step",
-        notes=notes if event.silent else _story(event),
+        notes=(*(notes if event.silent else ()), *filter(None, [story(event)])),
         fixes=_ideas(event),
     )
 
 
-def _story(event: StaleSave) -> tuple[str, ...]:
-    if event.save.in_backward:
-        return ("the value was saved by a backward with create_graph=True, which the next backward goes through",)
-    return ()
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)
 
 
 def _ideas(event: StaleSave) -> tuple[Fix, ...]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding
 from torchsan.model.events import RefusedWrite
 from torchsan.rules import finding
@@ -75,3 +76,7 @@ def judge(event: Any, history: Any) -> Finding | None:
             idea(f"to update the parameter: with torch.no_grad(): {name}.copy_(…)"),
         ),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Span
 from torchsan.model.events import OverlapWritten, RefusedWrite
 from torchsan.rules import finding
@@ -66,3 +67,19 @@ def judge(event: Any, history: Any) -> Finding | None:
             fixes=FIX,
         )
     return None
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    event = fact.event
+    if not isinstance(event, OverlapWritten) or event.copies:
+        return stated(judge(event, flow), fact)
+    spans: list[Span] = []
+    if event.origin is not None:
+        spans.append(event.origin.span("cause", "expanded here: no memory is copied"))
+    if event.write.line is not None:
+        spans.extend(
+            event.write.line.spans("mutated", "changes every element along the expanded dimension", primary=True)
+        )
+    message = f"an element of {event.memory.quoted} is written, and others share its memory"
+    why = "an expanded dimension has stride 0: every index along it is the same memory"
+    return stated(finding(globals(), message, spans, why=why, fixes=FIX), fact)

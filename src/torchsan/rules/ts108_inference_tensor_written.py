@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding
 from torchsan.model.events import RefusedWrite
 from torchsan.rules import finding
@@ -62,3 +63,7 @@ def judge(event: Any, history: Any) -> Finding | None:
             idea("use torch.no_grad() instead of torch.inference_mode()"),
         ),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding
 from torchsan.model.events import RefusedWrite
 from torchsan.rules import finding
@@ -78,3 +79,7 @@ def judge(event: Any, history: Any) -> Finding | None:
         why="autograd takes the output for a view of the input; the write would bypass the Function's backward",
         fixes=(idea("return a new tensor from forward, or call ctx.mark_dirty on the input it writes"),),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

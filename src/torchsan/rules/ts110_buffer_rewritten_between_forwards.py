@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding
 from torchsan.model.events import StaleSave
 from torchsan.rules import finding
@@ -86,3 +87,7 @@ def judge(event: Any, history: Any) -> Finding | None:
             idea("run both batches in one forward, or call backward before the next forward"),
         ),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Span
 from torchsan.model.events import GraphReused
 from torchsan.rules import finding
@@ -68,3 +69,7 @@ def judge(event: Any, history: Any) -> Finding | None:
             idea("add the losses up and call backward once"),
         ),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

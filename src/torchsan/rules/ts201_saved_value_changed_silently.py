@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Fix
 from torchsan.model.events import StaleSave
 from torchsan.rules import finding
@@ -67,6 +68,10 @@ def judge(event: Any, history: Any) -> Finding | None:
         notes=("torch raises nothing here: the gradient is computed from the changed value",),
         fixes=_ideas(event),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)
 
 
 def _ideas(event: StaleSave) -> tuple[Fix, ...]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding
 from torchsan.model.events import ParameterRewritten
 from torchsan.rules import finding
@@ -70,3 +71,7 @@ def judge(event: Any, history: Any) -> Finding | None:
         why="the next forward starts from the assigned value again, so what was learnt is lost",
         fixes=(idea("compute with a local tensor, or keep the value in a buffer"),),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

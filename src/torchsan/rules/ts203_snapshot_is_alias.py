@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Fix, Span
 from torchsan.model.events import AliasedSnapshot
 from torchsan.rules import finding
@@ -68,6 +69,10 @@ def judge(event: Any, history: Any) -> Finding | None:
     if not spans:
         return None
     return finding(globals(), _message(event), spans, why=WHY[event.form], fixes=FIXES_BY_FORM[event.form])
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)
 
 
 def _message(event: AliasedSnapshot) -> str:

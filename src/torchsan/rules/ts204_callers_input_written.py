@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Span
 from torchsan.model.events import InputOverwritten
 from torchsan.rules import finding
@@ -75,3 +76,7 @@ def judge(event: Any, history: Any) -> Finding | None:
         why="the argument is the caller's own memory; an in-place op on it changes what the caller has",
         fixes=(idea(fix), idea(f"pass a copy: {event.memory.name}.clone()")),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

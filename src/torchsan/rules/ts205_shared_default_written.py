@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding
 from torchsan.model.events import SharedDefaultWritten
 from torchsan.rules import finding
@@ -59,9 +60,19 @@ def judge(event: Any, history: Any) -> Finding | None:
         message = f"the default of argument {event.memory.quoted} is written by `{event.function}`: calls share it"
         why = "a default is made once, when the function is defined, and is the same tensor in every call"
         fix = idea(f"use {event.memory.name}=None and make the tensor inside the function")
+    elif event.form == "stored":
+        message = (
+            f"{event.memory.quoted} is a view of `{event.owner}`, and `{event.function}` changes it at every visit"
+        )
+        why = "indexing a tensor gives a view; what is written to it stays in the data set"
+        fix = idea(f"write to a new tensor: {event.memory.name} = {event.memory.name} …, or .clone() it first")
     else:
         message = f"the constant {event.memory.quoted} is written by `{event.function}`, which runs again"
         why = "a tensor of the module is the same in every call; an in-place write changes it for all"
         fix = idea(f"write to {event.memory.name}.clone()")
     spans = event.write.line.spans("mutated", "written here, for all later calls", primary=True)
     return finding(globals(), message, spans, why=why, fixes=(fix,))
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

@@ -109,6 +109,35 @@ def stale_spans(event: StaleSave, overwritten: str) -> list[Span]:
     return spans
 
 
+def story(event: StaleSave) -> str:
+    """The common story behind a stale value, in a sentence; empty when it is none that we know."""
+    write, needed, save = event.write, event.needed, event.save
+    if write.line is None or needed is None:
+        return ""
+    if save.in_backward:
+        return "the value was saved by a backward with create_graph=True, which this backward goes through"
+    at, then = write.line.place, needed.place
+    if at.path == then.path and at.function == then.function and at.line > then.line:
+        return (
+            "the write comes after this backward in the source, so the value is from an earlier pass of the loop: "
+            "a hidden state or a result that is carried over; detach it, or compute it in every pass"
+        )
+    if write.kind == "optimizer":
+        return (
+            "two losses share these weights, and the step for one comes before the backward of the other; "
+            "in GAN and actor-critic updates run the second forward after the first step"
+        )
+    if event.memory.kind == "parameter":
+        if write.op.startswith(("clamp", "clip")):
+            return "weights are clipped between forward and backward; clip after the optimizer's step"
+        return "weights are updated by hand (an average, a copy) between forward and backward; do it after backward"
+    if write.op in ("__isub__", "__itruediv__", "sub_", "div_"):
+        return "a tensor is normalised in place; `x = x - m` makes a new one"
+    if write.op == "__iadd__" and not result_saved(save):
+        return "`+=` writes into the tensor itself; a residual sum needs `x = x + y` here"
+    return ""
+
+
 def idea(title: str) -> Fix:
     """Advice that nobody has run yet."""
     return Fix(title)

@@ -80,6 +80,7 @@ class AliasWatch:
         if op == "__setitem__" and seen == 0:
             self._overlap(tensor, site, args, frame)
         if seen >= 1:
+            self._stored_sample(op, site, tensor, memory, frames, frame)
             self._shared_default(op, site, memory, frames, frame)
             self._held_many_times(op, site, memory, frames, frame)
         event = self._caller_reads_again(op, site, tensor, memory, frames, frame)
@@ -221,10 +222,36 @@ class AliasWatch:
                 self.recorder.emit(SharedDefaultWritten(Memory(name), write, "global", code.co_qualname))
                 return
 
+    def _stored_sample(
+        self, op: str, site: Site, tensor: torch.Tensor, memory: int, frames: list[FrameType], frame: FrameType
+    ) -> None:
+        """A data set that hands out views of what it stores, and changes them on the way: again at every visit."""
+        code = frames[0].f_code
+        if code.co_name not in ("__getitem__", "__iter__", "__next__") or not tensor.is_floating_point():
+            return
+        owner = local_names(frames[0]).get("self")
+        stored = [k for k, v in getattr(owner, "__dict__", {}).items() if _has_memory(v, memory)]
+        file = syntax.file_of(site.place.path)
+        node = file.at(site.place) if file else None
+        written = syntax.written_expression(node, file) if file and node is not None else None
+        if not stored or file is None or not isinstance(written, ast.Name):
+            return
+        name = written.id
+        handed_out = any(
+            isinstance(n, (ast.Return, ast.Yield)) and n.value is not None and name in ast.unparse(n.value)
+            for n in ast.walk(file.function(written))
+        )
+        if handed_out:
+            line = Line(whole_statement(site.place), site.library_place)
+            write = Write(op, "op", line, callers=callers_of(frame))
+            self.recorder.emit(
+                SharedDefaultWritten(Memory(name), write, "stored", code.co_qualname, f"self.{stored[0]}")
+            )
+
     def _held_many_times(self, op: str, site: Site, memory: int, frames: list[FrameType], frame: FrameType) -> None:
         """A list that holds this memory twice or more while it is written again: all entries are one."""
         for holder in frames[:2]:
-            for name, value in local_names(holder).items():
+            for name, value in _lists_of(holder):
                 if not isinstance(value, list) or not 2 <= len(value) <= 10_000:
                     continue
                 # A tensor at the end of the list was just put there; look at the last few only.
@@ -252,6 +279,17 @@ class AliasWatch:
             ):
                 return Line(file.place(node, near))
         return None
+
+
+def _lists_of(frame: FrameType) -> list[tuple[str, Any]]:
+    """Lists that a frame can see: its own, and those of `self`."""
+    values = local_names(frame)
+    found = list(values.items())
+    owner = values.get("self")
+    attributes = getattr(owner, "__dict__", None)
+    if isinstance(attributes, dict):
+        found += [(f"self.{name}", value) for name, value in attributes.items()]
+    return found
 
 
 def _has_memory(value: Any, memory: int) -> bool:

@@ -14,7 +14,7 @@ import torch.autograd.graph
 import torch.fx.traceback
 
 from torchsan import compat
-from torchsan.model.events import GraphReused, Line, Memory, Save, StaleSave, Write
+from torchsan.model.events import GraphReused, Line, Memory, Save, StaleCast, StaleSave, Write
 from torchsan.observe import nodes
 from torchsan.observe.cuts import CutFinder
 from torchsan.observe.ledger import Stepped, Written
@@ -185,6 +185,8 @@ class GraphSensor:
             self.exposure.look()
         if self.ledger.suspicious():
             self._find_silent(roots, frame)
+        if any(step.autocast for step in self.ledger.steps):
+            self._find_stale_casts(roots, frame)
         self.cuts.constant_terms(roots, site_of(frame))
 
     @shield
@@ -332,6 +334,36 @@ class GraphSensor:
                 constructor=maker.place if maker is not None else None,
                 exposed=exposed,
             )
+        )
+
+    # -- autocast's copies --------------------------------------------------------------------------
+
+    def _find_stale_casts(self, roots: list[Any], frame: Any) -> None:
+        """A cast that is older than a step on the weight it was made from, in a graph that is younger."""
+        newest = max((nodes.sequence(root) for root in roots), default=-1)
+        for node in nodes.walk(roots):
+            if nodes.op_name(node) != "to_copy":
+                continue
+            weight = getattr(node.next_functions[0][0], "variable", None)
+            memory = memory_of(weight) if weight is not None else None
+            made = nodes.sequence(node)
+            step = next(
+                (s for s in self.ledger.steps if s.autocast and memory in s.memories and made < s.before <= newest),
+                None,
+            )
+            if memory is None or step is None or not self._used_after(roots, node, step.before):
+                continue
+            needed = site_of(frame)
+            write = described_step(step)
+            name = self._name(memory, frame, write, weight)
+            self.recorder.emit(StaleCast(name, write, nodes.line_of_node(node), Line(needed.place)))
+            return
+
+    def _used_after(self, roots: list[Any], cast: Any, number: int) -> bool:
+        """Did an op that came after take the cast as its input?"""
+        return any(
+            nodes.sequence(node) >= number and any(parent is cast for parent, _ in node.next_functions)
+            for node in nodes.walk(roots)
         )
 
     # -- a graph used twice -------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class OptimizerSensor:
             memories=self._memories_of(optimizer),
             silent=parameter._version == version and _has_effect(parameter),
             passes=self.recorder.ledger.backwards,
+            autocast=compat.autocast_caches(parameter),
             logged=not type(optimizer).__module__.startswith("torch.optim"),
         )
         self.recorder.ledger.steps.append(step)

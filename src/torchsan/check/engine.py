@@ -1,0 +1,138 @@
+"""From a file's text to facts: choose where to start, follow paths, gather what they show."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+
+from torchsan.check.facts import Fact
+from torchsan.check.interpreter import BUDGET_ALONE, Interpreter
+from torchsan.check.machine import PathEnded
+from torchsan.check.oracle import paths
+from torchsan.check.prefilter import Suspects
+from torchsan.check.program import FunctionInfo, Program
+from torchsan.check.values import Class, Function, Grad, Plain, Storage, Tensor, tensors_in
+
+Root = Callable[[Interpreter], Iterable[Tensor]]
+PATHS_WHOLE, PATHS_ALONE = 10, 5
+_SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
+_NOT_TENSORS = frozenset({"int", "float", "str", "bool", "dict", "list", "List", "Dict", "Callable", "Path"})
+
+
+def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
+    """All facts of a file, each once, surer ones first; of the chosen functions, or of all."""
+    found: dict[tuple[object, ...], Fact] = {}
+    for root, most in roots_of(program, chosen):
+        for fact in _follow(program, root, most):
+            known = found.get(fact.key)
+            if known is None or (known.certainty == "possible" and fact.certainty != "possible"):
+                found[fact.key] = fact
+    return sorted(found.values(), key=lambda f: (f.at.line, f.at.column))
+
+
+def _follow(program: Program, root: Root, most: int) -> list[Fact]:
+    facts: list[Fact] = []
+    touched = most > PATHS_ALONE
+    for oracle in paths(most):
+        interpreter = Interpreter(program, oracle)
+        try:
+            results = root(interpreter)
+            # Without a backward in sight, what leaves the function is what backward will start from.
+            interpreter.machine.backward(results, None, keep=True)
+        except PathEnded:
+            pass
+        except RecursionError:
+            break
+        finally:
+            interpreter.forget()
+        facts += interpreter.machine.facts
+        touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts)
+        if not oracle.default and not touched and oracle.flipped is None:
+            break
+    return facts
+
+
+def roots_of(program: Program, chosen: Suspects | None) -> list[tuple[Root, int]]:
+    """Where to start, and how many paths to follow from there."""
+    roots: list[tuple[Root, int]] = []
+    if chosen is None or chosen.whole:
+        roots.append((_whole_file, PATHS_WHOLE))
+    for node in program.tree.body:
+        if isinstance(node, ast.FunctionDef):
+            if chosen is None or node.lineno in chosen.functions:
+                roots.append((_function_root(node.name), PATHS_ALONE))
+        elif isinstance(node, ast.ClassDef):
+            for item in node.body:
+                wanted = chosen is None or getattr(item, "lineno", 0) in chosen.functions
+                if isinstance(item, ast.FunctionDef) and wanted and item.name not in _SKIP_ROOTS:
+                    roots.append((_method_root(node.name, item.name), PATHS_ALONE))
+    return roots
+
+
+def _whole_file(interpreter: Interpreter) -> Iterable[Tensor]:
+    interpreter.run_block(interpreter.program.tree.body, interpreter.globals)
+    return ()
+
+
+def _define(interpreter: Interpreter) -> None:
+    """Let the functions, classes and constants of the file be found, without running the rest."""
+    interpreter.lazy, interpreter.left = True, BUDGET_ALONE
+
+
+def _function_root(name: str) -> Root:
+    def run(interpreter: Interpreter) -> Iterable[Tensor]:
+        _define(interpreter)
+        function = interpreter.find_global(name)
+        if not isinstance(function, Function):
+            return ()
+        return _call_alone(interpreter, function)
+
+    return run
+
+
+def _method_root(owner: str, name: str) -> Root:
+    def run(interpreter: Interpreter) -> Iterable[Tensor]:
+        _define(interpreter)
+        cls = interpreter.find_global(owner)
+        if not isinstance(cls, Class):
+            return ()
+        made = interpreter.new_instance(cls)
+        start = interpreter.find_method(cls, "__init__")
+        if start is not None:
+            made.start = interpreter.start_scope(made, start, [], _arguments(interpreter, start.info, config=True))
+        method = Function(cls.info.methods[name], cls.scope)
+        if "staticmethod" not in method.info.decorators:
+            method.bound = made
+        return _call_alone(interpreter, method)
+
+    return run
+
+
+def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
+    kwargs = _arguments(interpreter, function.info, skip_first=function.bound is not None)
+    result = interpreter.call_function(function, [], kwargs, function.info.node)
+    return list(tensors_in(result))
+
+
+def _arguments(
+    interpreter: Interpreter, info: FunctionInfo, *, skip_first: bool = True, config: bool = False
+) -> dict[str, object]:
+    """What a caller might give: of numbers and strings no value is known, the rest may be tensors."""
+    spec = info.node.args
+    names = [*spec.posonlyargs, *spec.args][1 if skip_first else 0 :] + spec.kwonlyargs
+    if config:
+        names = [*spec.posonlyargs, *spec.args][1:] + spec.kwonlyargs
+    made: dict[str, object] = {}
+    positional = [*spec.posonlyargs, *spec.args]
+    shared = {a.arg for a, d in zip(positional[::-1], spec.defaults[::-1], strict=False) if isinstance(d, ast.Call)}
+    for argument in names:
+        if argument.arg in shared:
+            continue
+        text = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+        if text in _NOT_TENSORS or (config and "Tensor" not in text and "Module" not in text):
+            made[argument.arg] = interpreter.machine.unknown() if config and not text else Plain()
+            continue
+        tensor = Tensor(Storage("argument", argument.arg), Grad.MAYBE, sure=False)
+        tensor.sure = text in ("Tensor", "torch.Tensor", "torch.FloatTensor")
+        made[argument.arg] = tensor
+    return made

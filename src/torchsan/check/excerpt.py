@@ -1,0 +1,48 @@
+"""The parts of a file that the suspects need, with every line where it was."""
+
+from __future__ import annotations
+
+from torchsan.check.prefilter import Definition, Suspects
+
+# Definitions that suspects mention, and what those mention in turn.
+LEVELS = 2
+
+
+def excerpt(text: str, chosen: Suspects) -> str:
+    """The text with every definition left blank that no suspect lies in or mentions."""
+    tops = [d for d in chosen.outline if d.owner is None and d.indent == 0]
+    if not tops:
+        return text
+    starts = [_start(text, d) for d in tops]
+    ends = [*starts[1:], len(text)]
+    keep = _needed(text, tops, chosen)
+    parts = [text[: starts[0]]]
+    for top, start, end in zip(tops, starts, ends, strict=True):
+        parts.append(text[start:end] if top in keep else "\n" * text.count("\n", start, end))
+    return "".join(parts)
+
+
+def _start(text: str, definition: Definition) -> int:
+    """Decorators and comments stand above a definition without a blank line."""
+    return text.rfind("\n\n", 0, definition.start) + 2 if definition.start else 0
+
+
+def _needed(text: str, tops: list[Definition], chosen: Suspects) -> set[Definition]:
+    owners = set()
+    for definition in chosen.outline:
+        if definition.line in chosen.functions:
+            while definition.owner is not None:
+                definition = definition.owner
+            owners.add(definition)
+    keep, edge = set(owners), owners
+    for _ in range(LEVELS):
+        others = [d for d in tops if d not in keep]
+        edge = {d for d in others if any(_mentions(text, e, d.name) for e in edge)}
+        keep |= edge
+    return keep
+
+
+def _mentions(text: str, definition: Definition, name: str) -> bool:
+    return text.find(f"{name}(", definition.start, definition.end) >= 0 or (
+        text.find(f"({name})", definition.start, definition.start + 200) >= 0
+    )

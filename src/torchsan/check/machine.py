@@ -1,0 +1,248 @@
+"""The abstract machine: time, memory, the graph, and the facts that come out of writes and backward."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from torchsan.check.facts import Fact
+from torchsan.check.program import Program
+from torchsan.check.telling import Teller
+from torchsan.check.values import Grad, Node, Optimizer, Save, Storage, Tensor, Write, parameters_of
+from torchsan.effects import OpEffects
+
+
+class PathEnded(Exception):
+    """The program would raise here, or the budget is spent: nothing more on this path."""
+
+
+class Machine:
+    """State of one path through the program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.clock = 0
+        # "grad", "no_grad", "inference", or "unsure" when a switch was not understood
+        self.mode = "grad"
+        self.facts: list[Fact] = []
+        self.tell = Teller(program)
+        # Whether memory that an op keeps was written: only then can another path show more.
+        self.touched = False
+
+    def tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    # --- making tensors -----------------------------------------------------------------------------
+
+    def unknown(self, parents: Iterable[Tensor] = (), place: ast.AST | None = None) -> Tensor:
+        """A value of which nothing is known, but that may hang on these tensors' graphs."""
+        before = [n for t in parents for n in t.nodes()] if self.mode in ("grad", "unsure") else []
+        node = Node("", place, before) if before and place else None
+        return Tensor(Storage("unknown"), Grad.MAYBE, node, sure=False, place=place)
+
+    def fresh(self, place: ast.AST, op: str, *, grad: Grad = Grad.NO, leaf: bool = False) -> Tensor:
+        made_in = "inference" if self.mode == "inference" else "grad"
+        return Tensor(Storage(), grad, leaf=leaf, place=place, op=op, made_in=made_in)
+
+    def view_of(self, base: Tensor, place: ast.AST, op: str, kind: str = "view") -> Tensor:
+        root = base.base or base
+        if base.view in ("several", "expanded", "custom"):
+            kind = base.view if kind == "view" else kind
+        made_in = base.made_in if base.made_in == "inference" else self.mode
+        node = None
+        if self.mode in ("grad", "unsure") and base.nodes():
+            node = Node(op, place, base.nodes())
+        return Tensor(
+            base.storage,
+            base.grad,
+            node,
+            sure=True,
+            view=kind,
+            base=root,
+            made_in=made_in,
+            place=place,
+            op=op,
+            detached=base.detached,
+            behind=base.behind,
+            origin=base.origin or place,
+        )
+
+    # --- ops ----------------------------------------------------------------------------------------
+
+    def graded(self, bound: dict[str, list[Tensor]], least: Grad) -> set[str]:
+        if self.mode not in ("grad", "unsure"):
+            return set()
+        if self.mode == "unsure" and least == Grad.YES:
+            return set()
+        return {name for name, given in bound.items() if any(t.wants_grad >= least for t in given)}
+
+    def node_for(
+        self, row: OpEffects, bound: dict[str, list[Tensor]], names: dict[str, ast.AST], place: ast.AST
+    ) -> tuple[Node | None, Grad, set[str], set[str]]:
+        """The graph node of an op with what it saves of its inputs, and whether its result has a gradient.
+
+        With the names of the inputs that surely, and that perhaps, ask for a gradient.
+        """
+        maybe = self.graded(bound, Grad.MAYBE)
+        if not maybe:
+            return None, Grad.NO, maybe, maybe
+        sure = self.graded(bound, Grad.YES)
+        node = Node(row.name, place, [n for given in bound.values() for t in given for n in t.nodes()])
+        for what, given in bound.items():
+            if what in row.needs or what in row.may_need:
+                for tensor in given:
+                    self.save(node, row, what, tensor, sure, maybe, names.get(what))
+        return node, Grad.YES if sure else Grad.MAYBE, sure, maybe
+
+    def save(
+        self,
+        node: Node,
+        row: OpEffects,
+        what: str,
+        tensor: Tensor,
+        sure: set[str],
+        maybe: set[str],
+        name: ast.AST | None,
+    ) -> None:
+        certain = row.needed(what, sure)
+        possible = row.needed(what, maybe) or not maybe.isdisjoint(row.may_need.get(what, ()))
+        if certain or possible:
+            node.saves.append(Save(tensor.storage, self.clock, what, name, certain))
+            tensor.storage.saved = True
+
+    # --- writes -------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        tensor: Tensor,
+        node: ast.AST,
+        op: str,
+        target: ast.AST | None,
+        *,
+        values: Iterable[Tensor] = (),
+        how: str = "op",
+        origin: ast.AST | None = None,
+        by_index: bool = False,
+        row: OpEffects | None = None,
+        bound: dict[str, list[Tensor]] | None = None,
+    ) -> None:
+        """An in-place op on a tensor: the facts it makes by itself, then the new state of its memory."""
+        place = node
+        others = list(values)
+        if tensor.behind:
+            how = "behind"
+        self.check_write(tensor, place, op, target, others, by_index, origin)
+        time = self.tick()
+        self.touched = self.touched or tensor.storage.saved or tensor.storage.kind == "argument"
+        tensor.storage.writes.append(Write(place, time, how, op, target, origin, tensor.op == "numpy"))
+        if how == "behind" or self.mode in ("no_grad", "inference"):
+            return
+        self.rebase(tensor, place, op, others, row, bound)
+
+    def rebase(
+        self,
+        tensor: Tensor,
+        place: ast.AST,
+        op: str,
+        others: list[Tensor],
+        row: OpEffects | None,
+        bound: dict[str, list[Tensor]] | None,
+    ) -> None:
+        """After a write the tensor, and all of its memory, has the write in its history."""
+        grad = max([tensor.wants_grad, *(t.wants_grad for t in others)])
+        if grad == Grad.NO:
+            return
+        if self.mode == "unsure":
+            grad = Grad.MAYBE
+        made = Node(op, place, [n for t in (tensor, *others) for n in t.nodes()])
+        if row is not None:
+            given = {**(bound or {}), "input": [tensor]}
+            sure, maybe = self.graded(given, Grad.YES), self.graded(given, Grad.MAYBE)
+            for what, tensors in given.items():
+                for other in tensors:
+                    if what != "input":
+                        self.save(made, row, what, other, sure, maybe, None)
+            self.save(made, row, "out0", tensor, sure, maybe, None)
+        tensor.node, tensor.grad = made, grad
+        tensor.storage.history, tensor.storage.grad = made, grad
+
+    def check_write(
+        self,
+        tensor: Tensor,
+        place: ast.AST,
+        op: str,
+        target: ast.AST | None,
+        others: list[Tensor],
+        by_index: bool,
+        origin: ast.AST | None,
+    ) -> None:
+        """Writes that torch refuses on the spot, and writes to memory seen several times."""
+        if tensor.storage.kind == "default":
+            self.facts.append(self.tell.default(tensor.storage, place, op))
+        if tensor.made_in == "inference" and self.mode not in ("inference", "unsure"):
+            self.refuse("inference", tensor, place, op, target, origin)
+        if tensor.view == "expanded" and not tensor.behind:
+            if not by_index:
+                self.refuse("overlap", tensor, place, op, target, origin)
+            self.facts.append(self.tell.overlap(tensor, place, op, target))
+        if self.mode != "grad" or tensor.behind or tensor.detached:
+            return
+        wants = tensor.wants_grad
+        if tensor.leaf and wants == Grad.YES:
+            self.refuse("leaf-view" if by_index else "leaf", tensor, place, op, target, origin)
+        base = tensor.base
+        if base is None:
+            return
+        any_grad = max([wants, *(t.wants_grad for t in others)])
+        if any_grad != Grad.YES:
+            return
+        if tensor.view == "several":
+            self.refuse("multi-view", tensor, place, op, target, origin)
+        if tensor.view == "custom":
+            self.refuse("custom-function", tensor, place, op, target, origin)
+        if tensor.made_in == "no_grad":
+            self.refuse("no-grad-view", tensor, place, op, target, origin)
+        if base.leaf and base.wants_grad == Grad.YES:
+            self.refuse("leaf-view", tensor, place, op, target, origin)
+
+    def refuse(
+        self,
+        reason: str,
+        tensor: Tensor,
+        place: ast.AST,
+        op: str,
+        target: ast.AST | None,
+        maker: ast.AST | None = None,
+    ) -> None:
+        self.facts.append(self.tell.refused(reason, tensor, place, op, target, maker))
+        raise PathEnded
+
+    def step(self, optimizer: Optimizer, node: ast.AST, target: ast.AST | None) -> None:
+        place, time = node, self.tick()
+        for parameter in parameters_of(optimizer):
+            parameter.storage.writes.append(Write(place, time, "step", optimizer.name, target))
+
+    # --- backward -----------------------------------------------------------------------------------
+
+    def backward(self, roots: Iterable[Tensor], node: ast.AST | None, *, keep: bool) -> None:
+        """Walk the graph as backward would: every value it needs must be as it was saved."""
+        pending = [n for t in roots for n in t.nodes()]
+        seen: set[int] = set()
+        while pending:
+            current = pending.pop()
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
+            if current.freed is not None:
+                if node is not None and any(save.certain for save in current.saves):
+                    self.facts.append(self.tell.reused(current, current.freed, node))
+                    raise PathEnded
+                continue
+            for save in current.saves:
+                written = save.storage.written_after(save.time)
+                if written is not None:
+                    self.facts.append(self.tell.stale(current, save, written, node))
+            if not keep:
+                current.freed = node
+            pending.extend(current.parents)

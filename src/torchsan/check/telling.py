@@ -1,0 +1,134 @@
+"""Turn what happened on the abstract machine into the events that rules judge."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from torchsan.check.facts import Fact
+from torchsan.check.program import Program
+from torchsan.check.values import Node, Save, Snapshot, Storage, Tensor, Write
+from torchsan.model import Place, events
+
+_SAVED_AS = {"out0": "result", "out1": "result1"}
+MAX_WORDS = 40
+
+
+class Teller:
+    """Knows the file, and so places and words."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def words(self, node: ast.AST | None) -> str:
+        """An expression as the user wrote it; nothing for one that is too long to be a name."""
+        shown = self.program.words(node) if node is not None else ""
+        return shown if len(shown) <= MAX_WORDS and "(" not in shown else ""
+
+    def line(self, node: ast.AST | None) -> events.Line | None:
+        return None if node is None else events.Line(self.program.place(node))
+
+    def place(self, node: ast.AST | None) -> Place | None:
+        return None if node is None else self.program.place(node)
+
+    def memory(self, storage: Storage, node: ast.AST | None) -> events.Memory:
+        kind: Any = storage.kind if storage.kind in ("parameter", "buffer") else "tensor"
+        return events.Memory(self.words(node) or storage.name, kind)
+
+    def write(self, write: Write) -> events.Write:
+        kind: Any = "op"
+        op = write.op
+        if write.how == "step":
+            kind, op = "optimizer", f"{self.words(write.target) or 'optimizer'}.step"
+        elif write.how == "behind":
+            kind = "set_data" if op == ".data =" else "foreign" if write.foreign else "data"
+        elif op == "[…] =":
+            op = "__setitem__"
+        return events.Write(op, kind, self.line(write.place))
+
+    def stale(self, node: Node, save: Save, write: Write, needed: ast.AST | None) -> Fact:
+        target = None if write.how == "step" else write.target
+        event = events.StaleSave(
+            memory=self.memory(save.storage, target),
+            save=events.Save(node.op, _SAVED_AS.get(save.what, save.what), self.line(node.place)),
+            write=self.write(write),
+            needed=self.line(needed),
+            silent=write.how == "behind",
+            constructor=self.place(write.origin) if write.how == "op" else None,
+        )
+        return Fact(event, self.program.place(write.place), "certain" if save.certain else "possible")
+
+    def refused(
+        self,
+        reason: Any,
+        tensor: Tensor,
+        place: ast.AST,
+        op: str,
+        target: ast.AST | None,
+        maker: ast.AST | None,
+    ) -> Fact:
+        made = tensor.origin if tensor.view else tensor.place
+        custom = reason == "custom-function"
+        event = events.RefusedWrite(
+            reason=reason,
+            memory=self.memory(tensor.storage, target),
+            write=events.Write("__setitem__" if op == "[…] =" else op, "op", self.line(place)),
+            origin=None if custom else self.line(maker or made),
+            custom_write=self.line(tensor.origin) if custom else None,
+        )
+        return Fact(event, self.program.place(place))
+
+    def overlap(self, tensor: Tensor, place: ast.AST, op: str, target: ast.AST | None) -> Fact:
+        event = events.OverlapWritten(
+            self.memory(tensor.storage, target),
+            events.Write(op, "op", self.line(place)),
+            self.line(tensor.origin),
+            copies=0,
+        )
+        return Fact(event, self.program.place(place))
+
+    def snapshot(self, snapshot: Snapshot, step: Write, used: ast.AST, name: ast.AST | None) -> Fact:
+        event = events.AliasedSnapshot(
+            events.Memory(self.words(name)),
+            self.line(snapshot.place),
+            self.write(step),
+            self.line(used),
+            "state_dict",
+        )
+        return Fact(event, self.program.place(snapshot.place))
+
+    def difference(self, step: Write, node: ast.AST, name: ast.AST, other: ast.AST) -> Fact:
+        event = events.AliasedSnapshot(
+            events.Memory(self.words(other)),
+            None,
+            self.write(step),
+            self.line(node),
+            "difference",
+            f"`{self.words(name)}`",
+        )
+        return Fact(event, self.program.place(node))
+
+    def rewritten(self, tensor: Tensor, node: ast.AST, target: ast.AST, module: str) -> Fact:
+        write = events.Write(".data =", "set_data", self.line(node), inside_forward=True)
+        event = events.ParameterRewritten(self.memory(tensor.storage, target), write, f"`{module}`")
+        return Fact(event, self.program.place(node))
+
+    def reused(self, node: Node, first: ast.AST, needed: ast.AST) -> Fact:
+        event = events.GraphReused(node.op, self.line(node.place), self.line(needed), self.line(first))
+        return Fact(event, self.program.place(needed))
+
+    def default(self, storage: Storage, node: ast.AST, op: str) -> Fact:
+        write = events.Write(op, "op", self.line(node))
+        event = events.SharedDefaultWritten(events.Memory(storage.name), write, "default", storage.owner)
+        return Fact(event, self.program.place(node))
+
+    def input_overwritten(self, name: str, write: Write, called: ast.AST, read: ast.AST, callee: ast.AST) -> Fact:
+        event = events.InputOverwritten(
+            events.Memory(name),
+            self.write(write),
+            events.Line(self.program.place(called)),
+            self.program.place(read),
+            self.words(callee) or "the call",
+            self.place(write.origin),
+        )
+        return Fact(event, self.program.place(write.place))

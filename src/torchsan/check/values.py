@@ -1,0 +1,241 @@
+"""What the static engine believes about values: tensors and their memory, modules, plain things.
+
+One `Tensor` object stands for one Python tensor object of the analysed program, so two names for one
+tensor are one object here; memory is a `Storage`, shared by views. A value of which nothing is known is
+a `Tensor` that is not `sure`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchsan.check.program import ClassInfo, FunctionInfo
+
+
+class Grad(IntEnum):
+    """Whether a tensor asks for a gradient."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """One in-place change of memory. `how`: op, step (an optimizer's), behind (unseen by autograd)."""
+
+    place: ast.AST
+    time: int
+    how: str
+    op: str
+    target: ast.AST | None
+    origin: ast.AST | None = None
+    foreign: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Storage:
+    """Memory of a tensor. `kind`: fresh, argument, parameter, buffer, default (of an argument), unknown."""
+
+    kind: str = "fresh"
+    name: str = ""
+    owner: str = ""
+    writes: list[Write] = field(default_factory=list)
+    saved: bool = False
+    # What in-place writes have made of the whole memory's history.
+    history: Node | None = None
+    grad: Grad = Grad.NO
+
+    def written_after(self, time: int) -> Write | None:
+        return next((w for w in self.writes if w.time > time), None)
+
+
+@dataclass(slots=True, eq=False)
+class Save:
+    """A node keeps a tensor's value for backward."""
+
+    storage: Storage
+    time: int
+    what: str
+    name: ast.AST | None
+    certain: bool
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """An op in the graph that backward walks."""
+
+    op: str
+    place: ast.AST
+    parents: list[Node] = field(default_factory=list)
+    saves: list[Save] = field(default_factory=list)
+    # The backward that released what it saved.
+    freed: ast.AST | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Tensor:
+    storage: Storage = field(default_factory=Storage)
+    grad: Grad = Grad.NO
+    node: Node | None = None
+    leaf: bool = False
+    sure: bool = True
+    # "", "view", "several" (one of many views), "expanded", "custom" (out of a custom Function)
+    view: str = ""
+    base: Tensor | None = None
+    made_in: str = "grad"
+    place: ast.AST | None = None
+    op: str = ""
+    detached: bool = False
+    behind: bool = False
+    origin: ast.AST | None = None
+
+    @property
+    def wants_grad(self) -> Grad:
+        return Grad.NO if self.detached else max(self.grad, self.storage.grad)
+
+    def nodes(self) -> list[Node]:
+        if self.detached:
+            return []
+        return [n for n in (self.node, self.storage.history) if n is not None]
+
+
+@dataclass(slots=True, eq=False)
+class Plain:
+    """A Python value that is no tensor, such as a size or a string. `known` when `value` is."""
+
+    value: Any = None
+    known: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A list, tuple or set: its items, or `item()` for as many as are asked for."""
+
+    items: list[Any]
+    make: Callable[[], Any] | None = None
+    fields: tuple[str, ...] = ()
+
+    def take(self, count: int) -> list[Any]:
+        missing = count - len(self.items)
+        if self.make is not None and missing > 0:
+            self.items += [self.make() for _ in range(missing)]
+        return self.items[:count]
+
+
+@dataclass(slots=True, eq=False)
+class Mapping:
+    """A dictionary with what is known of it."""
+
+    items: dict[Any, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Library:
+    """Something that torch (or another library) defines, by its dotted name."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    """A function of the program, with the scope it closes over and the object it is bound to."""
+
+    info: FunctionInfo
+    scope: Any
+    bound: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class Class:
+    info: ClassInfo
+    scope: Any
+
+
+@dataclass(slots=True, eq=False)
+class Method:
+    """A method of a value that the engine models itself: a tensor's, a layer's, an optimizer's."""
+
+    receiver: Any
+    name: str
+    node: ast.AST
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """An object of a class of the program."""
+
+    cls: Class
+    attributes: dict[str, Any] = field(default_factory=dict)
+    module: bool = False
+    # The arguments of `__init__`, when attributes are worked out only as they are asked for.
+    start: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class Layer:
+    """A layer that torch.nn defines."""
+
+    name: str
+    place: ast.AST
+    inplace: bool = False
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+    children: list[Any] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Optimizer:
+    name: str
+    given: Any
+
+
+@dataclass(slots=True, eq=False)
+class Snapshot:
+    """What `state_dict()` or `list(parameters())` handed out: aliases of live memory."""
+
+    owner: Any
+    place: ast.AST
+    time: int
+
+
+def parameters_of(value: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
+    """The parameters below a module, layer, list or optimizer argument, as far as they are known."""
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, Tensor):
+        if value.leaf and value.wants_grad == Grad.YES:
+            yield value
+        return
+    below: list[Any] = []
+    if isinstance(value, Instance):
+        below = list(value.attributes.values())
+    elif isinstance(value, Layer):
+        below = [*value.parameters.values(), *value.children]
+    elif isinstance(value, Sequence):
+        below = value.items
+    elif isinstance(value, Mapping):
+        below = list(value.items.values())
+    elif isinstance(value, Optimizer):
+        below = [value.given]
+    for item in below:
+        yield from parameters_of(item, seen)
+
+
+def tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
+    """Tensors in a value or a nest of lists and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif depth and isinstance(value, Sequence):
+        for item in value.items:
+            yield from tensors_in(item, depth - 1)
+    elif depth and isinstance(value, Mapping):
+        for item in value.items.values():
+            yield from tensors_in(item, depth - 1)

@@ -1,0 +1,113 @@
+"""What was seen while captures of a model were compared with the model itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torchsan.model.span import Place
+
+What = Literal["wrong", "raises", "fails"]
+Column = Literal["values", "size", "calls", "seed", "effects", "dtype", "capture"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOut:
+    """A tensor's value or shape became a Python value, which a capture keeps as a constant."""
+
+    kind: str
+    source: Literal["data", "shape"]
+    use: Literal["branch", "loop", "number", "array"]
+    place: Place
+    text: str
+    before: str = ""
+    after: str = ""
+    callers: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateUse:
+    """Python state (an attribute or a global) that forward reads and writes."""
+
+    name: str
+    writes: tuple[Place, ...]
+    reads: tuple[Place, ...]
+    is_global: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Random numbers taken where no capture can see it (`random`, NumPy), or in a branch."""
+
+    source: str
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorWrite:
+    """An input, parameter or buffer that eager changes and the capture does not, or the other way round."""
+
+    target: str
+    place: Place | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A dtype or device of the example that the capture keeps."""
+
+    place: Place
+    text: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """No read-out explains it: the first operation at which capture and eager part."""
+
+    place: Place
+    text: str
+    only_size_one: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailedWrite:
+    """The line on which a capture died, and which writes in place."""
+
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveChange:
+    """Something of the module that is not as it was before the capture."""
+
+    target: str
+    change: str
+    place: Place | None
+
+
+Cause = ReadOut | StateUse | Draw | TensorWrite | Constant | Departure | FailedWrite | LiveChange
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one method of capture made of the cause."""
+
+    method: str
+    what: What
+    detail: str
+    inputs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One cause, and every capture that it makes wrong."""
+
+    cause: Cause
+    column: Column
+    dimension: str
+    verdicts: tuple[Verdict, ...]
+    works: tuple[str, ...] = ()

@@ -1,0 +1,262 @@
+"""`torchsan.verify(model, args, kwargs)`: the whole of it, from a model to a report."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from torchsan.errors import UsageError
+from torchsan.model import Capture, Finding, Outcome, Place, Report
+from torchsan.verify.code import capture_text, reproduction
+from torchsan.verify.frames import calling_place
+from torchsan.verify.hunt import Trial, try_method
+from torchsan.verify.judging import Judge, Judgement
+from torchsan.verify.methods import METHODS, ON_REQUEST, onnx_missing
+from torchsan.verify.subject import Subject, random_state_kept
+from torchsan.verify.truth import Truth
+
+Progress = Callable[[str], None]
+
+
+class FunctionModule(torch.nn.Module):  # type: ignore[misc]
+    """A function to be captured, as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.__dict__["_function"] = function
+        self.__dict__["forward"] = function
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FunctionModule:
+        return FunctionModule(self.__dict__["_function"])
+
+
+def as_subject(model: Any, args: Any, kwargs: dict[str, Any] | None, seed: int, origin: str = "") -> Subject:
+    if isinstance(model, torch.nn.Module):
+        module = model
+    elif callable(model) and not isinstance(model, type):
+        module = FunctionModule(model)
+    else:
+        raise UsageError(f"a model is a torch.nn.Module or a function, not {type(model).__name__}")
+    if isinstance(args, torch.Tensor) or not isinstance(args, tuple | list):
+        args = (args,)
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise UsageError(f"kwargs is a dict of keyword arguments, not {type(kwargs).__name__}")
+    return Subject(module, tuple(args), dict(kwargs or {}), seed=seed, origin=origin)
+
+
+def chosen_methods(methods: Iterable[str] | None) -> tuple[list[str], str]:
+    """The methods to try, and a remark on one that cannot be."""
+    if methods is not None:
+        wanted = list(dict.fromkeys(methods))
+        unknown = [name for name in wanted if name not in METHODS]
+        if unknown or not wanted:
+            raise UsageError(f"there is no method {(unknown or [''])[0]!r}; the methods are {', '.join(METHODS)}")
+        if "onnx" in wanted and onnx_missing():
+            raise UsageError(f"method onnx needs {onnx_missing()}: pip install 'torchsan[onnx]'")
+        return wanted, ""
+    wanted = [name for name in METHODS if name not in ON_REQUEST]
+    missing = onnx_missing()
+    if not missing:
+        return wanted, ""
+    return [name for name in wanted if name != "onnx"], f"onnx was not tried: pip install 'torchsan[onnx]' ({missing})"
+
+
+def verify(
+    model: Any,
+    args: Any = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    methods: Iterable[str] | None = None,
+    budget: float = 120.0,
+    seed: int = 0,
+    save: str | Path | None = None,
+    origin: str = "",
+    home: Place | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Capture a model in every way (or in `methods`) and hunt for inputs on which capture and eager disagree.
+
+    Everything runs on deep copies and the random state is put back: the model stays as it is.
+    """
+    wanted, remark = chosen_methods(methods)
+    subject = as_subject(model, args, kwargs, seed, origin)
+    subject.home = home or calling_place()
+    with random_state_kept():
+        return _verify(subject, wanted, methods is None, budget, save, progress or (lambda text: None), remark)
+
+
+def _verify(
+    subject: Subject,
+    wanted: list[str],
+    fall_back: bool,
+    budget: float,
+    save: str | Path | None,
+    progress: Progress,
+    remark: str,
+) -> Report:
+    started = time.perf_counter()
+    deadline = started + budget
+    truth = Truth(subject, started + budget * 0.4)
+    progress("eager")
+    truth.establish()
+    truth.explore()
+    trials: list[Trial] = []
+    for method in wanted:
+        progress(method)
+        trials.append(try_method(method, truth, deadline))
+        if method == "export" and fall_back and trials[-1].captured is None:
+            wanted_static = try_method("export-static", truth, deadline)
+            if wanted_static.captured is not None:
+                trials.append(wanted_static)
+    progress("causes")
+    judge = Judge(truth, max(deadline, time.perf_counter() + 10))
+    for trial in trials:
+        judge.trial(trial)
+    judgement = judge.judgement(trials)
+    subject.reset()
+    report = build_report(truth, trials, judgement, time.perf_counter() - started)
+    report.notes += [remark] if remark else []
+    if save is not None:
+        from torchsan.verify.certificate import write
+
+        write(Path(save), report, truth, trials)
+    return report
+
+
+def column_name(column: str) -> str:
+    return {"calls": "second call", "seed": "random draws"}.get(column, column)
+
+
+def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
+    """The row of the table: what was compared, and how it went."""
+    if trial.captured is None:
+        return {"captured": "fails"}
+    checks = {"captured": "yes"}
+    columns = ["values", *(d.label for d in truth.sizes.dimensions), "calls", "seed", "dtype", "effects"]
+    for column in columns:
+        found = trial.counterexamples.get(column) or (
+            trial.counterexamples.get("example") if column == "values" else None
+        )
+        if found is not None:
+            checks[column_name(column)] = "refuses" if found.difference.kind == "raises" else "differs"
+        elif trial.tried.get(column) or column in ("values", "effects"):
+            checks[column_name(column)] = "agrees"
+    lost = _lost_attributes(truth)
+    if lost and checks["effects"] == "agrees" and trial.method not in ("compile",):
+        checks["effects"] = f"agrees ({lost} is not kept)"
+    return checks
+
+
+def _lost_attributes(truth: Truth) -> str:
+    from torchsan.verify.subject import attributes_of
+
+    before = attributes_of(truth.subject.model)
+    changed = [n for n, text in truth.example.attributes.items() if before.get(n) != text]
+    return f"self.{changed[0]}" if changed else ""
+
+
+def best_of(trials: list[Trial]) -> Trial | None:
+    """The first faithful one in the order of METHODS; else the least wrong, loud before silent."""
+    rank = [*METHODS, "jit"]
+    usable = [t for t in trials if t.captured is not None]
+
+    def badness(trial: Trial) -> tuple[int, int, int]:
+        silent = sum(c.difference.kind != "raises" for c in trial.counterexamples.values())
+        return silent, len(trial.counterexamples), rank.index(trial.method)
+
+    return min(usable, key=badness, default=None)
+
+
+def build_report(truth: Truth, trials: list[Trial], judgement: Judgement, seconds: float) -> Report:
+    report = Report(torch=torch.__version__, findings=list(judgement.findings))
+    for trial in trials:
+        report.captures.append(_capture(trial, truth, judgement))
+    best = best_of(trials)
+    report.extra = {
+        "best": best.method if best else None,
+        "best_is_faithful": bool(best and not best.counterexamples),
+        "code": _paste(best, truth) if best else "",
+        "dimensions": [{"name": d.label, "example": d.size, "also": list(d.accepted)} for d in truth.sizes.dimensions],
+        "seconds": {
+            "total": round(seconds, 3),
+            "eager": round(truth.seconds, 3),
+            "captures": {t.method: round(t.capture_seconds, 3) for t in trials},
+            "checks": {t.method: round(t.check_seconds, 3) for t in trials},
+        },
+        "variants": {"tried": len(truth.pairs), "outside_domain": truth.rejected},
+        "seed": truth.subject.seed,
+        "platform": platform.platform(),
+    }
+    report.notes += _remarks(truth, trials, judgement.findings)
+    return report
+
+
+def _capture(trial: Trial, truth: Truth, judgement: Judgement) -> Capture:
+    example = None
+    reason = judgement.reasons.get(trial.method, "")
+    if trial.counterexamples and trial.captured is not None:
+        found = next(iter(sorted(trial.counterexamples.items(), key=lambda i: i[1].difference.kind == "raises")))[1]
+        example = reproduction(truth.subject, trial.captured, found, trial.method)
+        reason = found.difference.text
+    return Capture(
+        method=trial.method,
+        outcome=cast(Outcome, trial.outcome),
+        tried=sum(trial.tried.values()),
+        counterexample=example,
+        finding=judgement.by_method.get(trial.method),
+        checks=checks_of(trial, truth),
+        reason=reason,
+    )
+
+
+def _paste(best: Trial, truth: Truth) -> str:
+    assert best.captured is not None
+    text = capture_text(
+        best.method,
+        dynamic=best.captured.dynamic,
+        bound=best.captured.bound,
+        kwargs=bool(truth.subject.kwargs),
+    )
+    save = {
+        "jit.trace": 'captured.save("model.pt")',
+        "jit.script": 'captured.save("model.pt")',
+        "onnx": 'captured.save("model.onnx")',
+        "compile": "",
+    }.get(best.method, 'torch.export.save(captured, "model.pt2")')
+    return "\n".join(line for line in (text, save) if line)
+
+
+def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list[str]:
+    notes = []
+    traced = next((t for t in trials if t.method == "jit.trace" and t.captured), None)
+    if traced is not None and traced.captured is not None:
+        notes += _tracer_warnings(traced, findings)
+    if any(t.method.startswith("jit.") for t in trials):
+        notes.append("TorchScript (jit.trace, jit.script) is deprecated since torch 2.10: use torch.export")
+    if truth.cut_short or any(t.cut_short for t in trials):
+        notes.append("the budget ended before everything was tried: --budget gives more time")
+    return notes
+
+
+def _tracer_warnings(trial: Trial, findings: list[Finding]) -> list[str]:
+    """Every TracerWarning is judged: harmful, or harmless on everything that was tried."""
+    from torchsan.model.source import shown_path
+
+    assert trial.captured is not None
+    notes = []
+    places = dict.fromkeys((shown_path(path), line) for path, line, _ in trial.captured.warnings)
+    codes = {(span.path, span.line): f.code for f in findings for span in f.spans}
+    for path, line in list(places)[:10]:
+        code = codes.get((path, line))
+        if code:
+            notes.append(f"TracerWarning at {path}:{line}: harmful, see {code}")
+        elif not trial.counterexamples:
+            notes.append(f"TracerWarning at {path}:{line}: harmless on all {sum(trial.tried.values())} inputs tried")
+        else:
+            notes.append(f"TracerWarning at {path}:{line}: not the cause of what was found")
+    return notes

@@ -1,0 +1,165 @@
+"""Python text: how to reproduce a counterexample, and how to make the capture that is recommended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchsan.verify.subject import Subject
+from torchsan.verify.variants import Variant
+
+GIVEN = "# model, args, kwargs: as they were given to torchsan.verify"
+
+
+def shapes_text(shapes: Any) -> str:
+    """`dynamic_shapes` as one writes it."""
+    if isinstance(shapes, dict):
+        return "{" + ", ".join(f"{k!r}: {shapes_text(v)}" for k, v in shapes.items()) + "}"
+    if isinstance(shapes, tuple):
+        inner = ", ".join(shapes_text(v) for v in shapes)
+        return f"({inner},)" if len(shapes) == 1 else f"({inner})"
+    if isinstance(shapes, list):
+        return "[" + ", ".join(shapes_text(v) for v in shapes) + "]"
+    return "None" if shapes is None else "torch.export.Dim.AUTO"
+
+
+def _example_text(subject: Subject, example: list[Any] | None) -> str:
+    """Lines that enlarge the example where a size of 1 would have been fixed."""
+    lines = []
+    for index, (old, new) in enumerate(zip(subject.leaves, example or subject.leaves, strict=True)):
+        if isinstance(old, torch.Tensor) and old.shape != new.shape:
+            steps = "".join(
+                f".index_select({dim}, torch.arange({b}) % {a})"
+                for dim, (a, b) in enumerate(zip(old.shape, new.shape, strict=True))
+                if a != b
+            )
+            lines.append(f"leaves[{index}] = leaves[{index}]{steps}  # export would fix a size of 1")
+    if not lines:
+        return ""
+    return "\n".join(
+        [
+            "larger = list(leaves)",
+            *(line.replace("leaves[", "larger[") for line in lines),
+            "args, kwargs = torch.utils._pytree.tree_unflatten(larger, tree)",
+        ]
+    )
+
+
+BOUND = """\
+class Bound(torch.nn.Module):  # tracing holds only tensors: fix the rest
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *tensors):
+        values = iter(tensors)
+        leaves, tree = torch.utils._pytree.tree_flatten((args, kwargs))
+        leaves = [next(values) if isinstance(x, torch.Tensor) else x for x in leaves]
+        a, k = torch.utils._pytree.tree_unflatten(leaves, tree)
+        return tensors_of(self.model(*a, **k))
+"""
+
+
+def capture_text(method: str, dynamic: Any = None, bound: bool = False, kwargs: bool = False) -> str:
+    """The call that captures `model` into `captured`."""
+    more = ", kwargs" if kwargs else ""
+    shapes = f", dynamic_shapes={shapes_text(dynamic)}" if dynamic is not None else ""
+    if method == "jit.trace" and bound:
+        leaves = "torch.utils._pytree.tree_leaves((args, kwargs))"
+        given = f"given = [t for t in {leaves} if isinstance(t, torch.Tensor)]"
+        return f"{BOUND}\n\n{given}\ncaptured = torch.jit.trace(Bound(model), tuple(given))"
+    if method == "jit.trace":
+        return "captured = torch.jit.trace(model, args)"
+    if method == "jit.script":
+        return "captured = torch.jit.script(model)"
+    if method == "onnx":
+        named = ", kwargs=kwargs" if kwargs else ""
+        return f"captured = torch.onnx.export(model, args{named}, dynamo=True{shapes})"
+    if method == "compile":
+        return 'captured = torch.compile(model, fullgraph=True, backend="aot_eager")'
+    strict = ", strict=True" if method == "export-strict" else ""
+    return f"captured = torch.export.export(model, args{more}{shapes}{strict})"
+
+
+TENSORS_OF = """\
+def tensors_of(value):
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    items = value.values() if hasattr(value, "values") else value if isinstance(value, (list, tuple)) else ()
+    return tuple(t for item in items for t in tensors_of(item))
+"""
+
+
+SEEDS = "torch.manual_seed({0}); random.seed({0}); numpy.random.seed({0})"
+LEAVES = "torch.utils._pytree.tree_leaves((a, k))"
+
+
+def _calls(captured: Any, variant: Variant, effect: str) -> list[str]:
+    """Both run on the same inputs; what is compared is what they return and what they leave behind."""
+    call = "function(*a, **k)"
+    if captured.bound:
+        only = f"(t for t in {LEAVES} if isinstance(t, torch.Tensor))"
+        call = f"(function(*a, **k) if function is eager else function(*{only}))"
+    left = "tensors_of(a) + tensors_of(k)"
+    if effect:
+        prefix = "model." if captured.bound else ""
+        left = f"(state_of(function, {effect!r} if function is eager else {prefix + effect!r}),)"
+    return [
+        "results = []",
+        "for function in (eager, run):",
+        f"    {SEEDS.format(variant.seed)}",
+        f"    for _ in range({variant.calls}):",
+        "        a, k = torch.utils._pytree.tree_unflatten(copy.deepcopy(leaves), tree)",
+        f"        out = tensors_of({call})",
+        f"        results.append([t.detach().clone() for t in out + {left}])",
+        f"want, got = results[: {variant.calls}], results[{variant.calls} :]",
+    ]
+
+
+STATE_OF = """\
+def state_of(function, name):
+    return {**dict(function.named_parameters()), **dict(function.named_buffers())}[name]
+
+"""
+
+
+def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> str:
+    """A program that raises where capture and eager part."""
+    variant: Variant = found.variant
+    effect = found.difference.where if found.difference.kind == "state" else ""
+    run = "captured" if method not in ("export", "export-strict", "export-static") else "captured.module()"
+    lines = ["import copy, random", "import numpy, torch", "", "", TENSORS_OF, ""]
+    lines += [STATE_OF] if effect else []
+    lines += [subject.origin or GIVEN, "eager = copy.deepcopy(model)"]
+    lines += [
+        "start = copy.deepcopy(model.state_dict())",
+        "leaves, tree = torch.utils._pytree.tree_flatten((args, kwargs))",
+    ]
+    lines += ["leaves = copy.deepcopy(leaves)"]
+    lines += [line for line in [_example_text(subject, captured.example)] if line]
+    lines += [SEEDS.format(subject.seed)]
+    lines += [captured.source or capture_text(method, captured.dynamic, captured.bound, bool(subject.kwargs))]
+    if method == "jit.trace":
+        lines += ["model.load_state_dict(start)  # tracing ran the model, and shares its state"]
+    lines += [f"run = {run}", ""]
+    for index, expression in variant.edits.items():
+        lines += [
+            f"x = leaves[{index}].detach()  # {subject.names[index]}",
+            f"leaves[{index}] = {expression}",
+        ]
+    if variant.double:
+        lines += ["eager, run = eager.double(), run.double()"]
+        lines += ["leaves = [t.double() if getattr(t, 'dtype', None) == torch.float32 else t for t in leaves]"]
+    lines += _calls(captured, variant, effect)
+    tolerance = captured.tolerance
+    lines += [f"torch.testing.assert_close(got, want, rtol={tolerance.rtol}, atol={tolerance.atol}, equal_nan=True)"]
+    return "\n".join(lines) + "\n"
+
+
+def inputs_text(subject: Subject, variant: Variant) -> str:
+    """The counterexample in a few words."""
+    parts = [f"{subject.names[i]} = {text.replace('x.', subject.names[i] + '.')}" for i, text in variant.edits.items()]
+    if not parts:
+        return variant.label
+    return variant.label if sum(map(len, parts)) > 70 else ", ".join(parts)

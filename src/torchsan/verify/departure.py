@@ -1,0 +1,140 @@
+"""Where no read-out explains it: the first operation at which a capture and eager part."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchsan.model import Place
+from torchsan.model.capture_events import Constant, Departure
+from torchsan.verify.frames import called_by_torch, text_of, user_places
+from torchsan.verify.methods import Captured
+from torchsan.verify.subject import Subject, quiet, seed_everything, time_limit
+
+# Operations that only rename memory: captures add and drop them freely.
+_IGNORED = {
+    "detach",
+    "alias",
+    "t",
+    "view",
+    "_unsafe_view",
+    "expand",
+    "clone",
+    "lift_fresh",
+    "contiguous",
+    "slice",
+}
+_MAKERS = {
+    *(
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "arange",
+        "scalar_tensor",
+        "_to_copy",
+        "eye",
+        "linspace",
+        "rand",
+        "randn",
+    ),
+    *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
+    *("new_zeros", "new_ones", "new_full", "new_empty"),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    sums: tuple[float, ...]
+    place: Place | None
+    by_torch: bool = False
+
+
+class _Log(TorchDispatchMode):  # type: ignore[misc]
+    def __init__(self, with_places: bool) -> None:
+        super().__init__()
+        self.steps: list[Step] = []
+        self.with_places = with_places
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2].rstrip("_")
+        if name not in _IGNORED and len(self.steps) < 50_000:
+            tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+            self.steps.append(
+                Step(
+                    name,
+                    tuple(str(t.dtype) for t in tensors),
+                    tuple(tuple(t.shape) for t in tensors),
+                    tuple(_sum(t) for t in tensors) if not name.startswith("empty") else (),
+                    next(iter(user_places(1)), None) if self.with_places else None,
+                    called_by_torch() if self.with_places else False,
+                )
+            )
+        return result
+
+
+def _sum(tensor: torch.Tensor) -> float:
+    if not tensor.numel() or tensor.is_complex() or tensor.layout != torch.strided:
+        return 0.0
+    return float(tensor.detach().double().sum())
+
+
+def steps_of(function: Callable[..., Any], subject: Subject, leaves: list[Any], seed: int, places: bool) -> list[Step]:
+    args, kwargs = subject.inputs(leaves)
+    seed_everything(seed)
+    log = _Log(places)
+    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), log:
+        function(*args, **kwargs)
+    return log.steps
+
+
+def both_steps(
+    subject: Subject, captured: Captured, leaves: list[Any], seed: int, *, double: bool = False
+) -> tuple[list[Step], list[Step]]:
+    """The operations of eager and of a capture on the same inputs."""
+    model = subject.fresh()
+    with quiet():
+        module: Any = captured.fresh()
+        if double:
+            model, module = model.double(), module.double()
+    eager = steps_of(model, subject, leaves, seed, True)
+    return eager, steps_of(captured.function(module, subject), subject, leaves, seed, False)
+
+
+def first_departure(eager: list[Step], captured: list[Step]) -> Departure | None:
+    for index, step in enumerate(eager):
+        if step.place is None:
+            continue
+        if index >= len(captured) or not _alike(step, captured[index]):
+            return Departure(step.place, text_of(step.place))
+    return None
+
+
+def _alike(a: Step, b: Step) -> bool:
+    close = all(x == y or abs(x - y) <= 1e-3 * (1 + abs(x)) or x != x for x, y in zip(a.sums, b.sums, strict=False))
+    return a.name == b.name and a.shapes == b.shapes and a.dtypes == b.dtypes and close
+
+
+def frozen_dtype(eager: list[Step], captured: list[Step]) -> Constant | None:
+    """The first tensor made with a dtype that follows the input in eager mode but not in the capture."""
+    makers = [s for s in eager if s.name in _MAKERS]
+    others = [s for s in captured if s.name in _MAKERS]
+    for index, step in enumerate(makers):
+        if index >= len(others):
+            break
+        if step.dtypes != others[index].dtypes:
+            if step.place is None or step.by_torch:
+                # Layers of torch freeze theirs, too (the initial state of an LSTM): not the user's doing.
+                return None
+            return Constant(step.place, text_of(step.place), others[index].dtypes[0], step.dtypes[0])
+    return None

@@ -1,0 +1,185 @@
+"""Run captures on every variant, keep what disagrees with eager, and make it small."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from torchsan.model.capture_events import LiveChange
+from torchsan.verify.compare import Difference, difference
+from torchsan.verify.departure import both_steps, frozen_dtype
+from torchsan.verify.methods import CAPTURE_LIMIT, Captured, capture
+from torchsan.verify.sizes import resized
+from torchsan.verify.subject import Outcome, OutOfTime, attributes_of, identical, tensors_of
+from torchsan.verify.truth import Truth
+from torchsan.verify.variants import Variant
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    variant: Variant
+    difference: Difference
+    want: Outcome
+    got: Outcome
+
+
+@dataclass
+class Trial:
+    """One method: how the capture went, and by column the input that shows it wrong."""
+
+    method: str
+    captured: Captured | None = None
+    error: BaseException | None = None
+    counterexamples: dict[str, Counterexample] = field(default_factory=dict)
+    tried: dict[str, int] = field(default_factory=dict)
+    capture_seconds: float = 0.0
+    check_seconds: float = 0.0
+    changes: list[LiveChange] = field(default_factory=list)
+    skipped: str = ""
+    cut_short: bool = False
+
+    @property
+    def outcome(self) -> str:
+        if self.captured is None:
+            return "failed"
+        return "unfaithful" if self.counterexamples else "faithful"
+
+
+def export_example(truth: Truth) -> list[object]:
+    """Sizes of 1 are always fixed by export: where such a dimension can vary, capture with size 2."""
+    subject = truth.subject
+    leaves = list(subject.leaves)
+    for dimension in truth.sizes.dimensions:
+        if dimension.size == 1:
+            for leaf, dim in dimension.axes:
+                size = dimension.accepted[0]
+                leaves[leaf] = leaves[leaf].detach().index_select(dim, torch.arange(size) % 1)
+    if truth.subject.run(leaves, seed=subject.seed).error is not None:
+        return list(subject.leaves)
+    return leaves
+
+
+def tensor_changes(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> list[LiveChange]:
+    found = []
+    for name, value in before.items():
+        now = after.get(name)
+        if now is not None and not identical(now, value):
+            found.append(LiveChange(name, "has other values than before", None))
+    return found
+
+
+def attribute_changes(before: dict[str, str], after: dict[str, str]) -> list[LiveChange]:
+    found = []
+    for name, text in after.items():
+        if text == before.get(name):
+            continue
+        if "FakeTensor" in text or "FunctionalTensor" in text or "Proxy" in text:
+            found.append(LiveChange(name, "now holds a fake tensor of the exporter", None))
+        elif text.startswith("Tensor") and before.get(name, "").startswith("Tensor"):
+            found.append(LiveChange(name, "has other values than before", None))
+    return found
+
+
+def try_method(method: str, truth: Truth, deadline: float) -> Trial:
+    trial = Trial(method)
+    subject = truth.subject
+    model = subject.fresh()
+    tensors, attributes = tensors_of(model), attributes_of(model)
+    started = time.perf_counter()
+    left = max(5.0, min(CAPTURE_LIMIT, deadline - started))
+    try:
+        trial.captured = capture(method, subject, model, export_example(truth), truth.sizes.varying(), left)
+    except (Exception, OutOfTime) as error:
+        trial.error = error
+    finally:
+        subject.reset()
+    trial.capture_seconds = time.perf_counter() - started
+    if method != "jit.trace" or trial.captured is None:
+        trial.changes = tensor_changes(tensors, tensors_of(model))
+    elif trial.captured.live_changes:
+        trial.changes = [LiveChange(name, "has other values than before", None) for name in trial.captured.live_changes]
+    trial.changes += attribute_changes(attributes, attributes_of(model))
+    if trial.captured is not None:
+        check(trial, truth, deadline)
+    return trial
+
+
+def check(trial: Trial, truth: Truth, deadline: float) -> None:
+    """Every variant that eager accepts; a column known to be wrong is not tried further."""
+    started = time.perf_counter()
+    assert trial.captured is not None
+    for variant, want in truth.pairs:
+        if variant.column in trial.counterexamples or (variant.double and not trial.captured.can_widen):
+            continue
+        if time.perf_counter() > deadline:
+            trial.cut_short = True
+            break
+        found = disagreement(trial.captured, truth, variant, want)
+        trial.tried[variant.column] = trial.tried.get(variant.column, 0) + 1
+        if found is None:
+            continue
+        column = "effects" if found.difference.is_effect else variant.column
+        trial.counterexamples.setdefault(column, found)
+    trial.check_seconds = time.perf_counter() - started
+
+
+def disagreement(captured: Captured, truth: Truth, variant: Variant, want: Outcome) -> Counterexample | None:
+    subject = truth.subject
+    leaves = variant.leaves(subject)
+    got = captured.run(subject, leaves, seed=variant.seed, calls=variant.calls, double=variant.double)
+    if isinstance(got.error, OutOfTime):
+        return None
+    found = difference(
+        want,
+        got,
+        captured.tolerance,
+        names=subject.names,
+        state=captured.state_names(subject),
+        only_tensors=captured.only_tensors,
+    )
+    if found is None:
+        return None
+    if found.kind == "values" and not truth.is_stable(variant, want, captured.tolerance):
+        return None
+    if variant.double and frozen_dtype(*both_steps(subject, captured, leaves, variant.seed, double=True)) is None:
+        # Torch's own layers cannot be converted after tracing: no line of the user's to blame.
+        return None
+    return Counterexample(variant, found, want, got)
+
+
+def _simpler(truth: Truth, variant: Variant) -> list[Variant]:
+    subject = truth.subject
+    options = [replace(variant, edits={k: v for k, v in variant.edits.items() if k != drop}) for drop in variant.edits]
+    if variant.kind == "values":
+        for text in ("torch.zeros_like(x)", "torch.ones_like(x)", "-x"):
+            options += [
+                replace(variant, edits={index: text}, label=f"{subject.names[index]}: {text}")
+                for index in variant.edits
+            ]
+    options = [option for option in options if option.edits or not variant.edits]
+    if variant.kind == "size":
+        dimension = next((d for d in truth.sizes.dimensions if d.label == variant.dimension), None)
+        if dimension:
+            for size in range(2, min(4, dimension.size)):
+                edits: dict[int, str] = {}
+                for leaf, dim in dimension.axes:
+                    edits[leaf] = resized([(dim, subject.leaves[leaf].shape[dim], size)])
+                options.append(replace(variant, edits=edits, label=f"{dimension.label}: {dimension.size} → {size}"))
+        options = [o for o in options if set(o.edits) == set(variant.edits)]
+    return options[:8]
+
+
+def shrink(found: Counterexample, captured: Captured, truth: Truth, deadline: float) -> Counterexample:
+    """The smallest input that still shows the same kind of difference in the same column."""
+    if found.variant.kind not in ("values", "size"):
+        return found
+    for option in _simpler(truth, found.variant):
+        if time.perf_counter() > deadline:
+            break
+        want = truth.accept(option)
+        again = disagreement(captured, truth, option, want) if want is not None else None
+        if again is not None and again.difference.kind == found.difference.kind:
+            return again
+    return found

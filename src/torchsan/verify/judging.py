@@ -1,0 +1,157 @@
+"""From trials to findings: every disagreement and failure gets its cause, every cause one finding."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+from torchsan.model import Finding
+from torchsan.model.capture_events import (
+    Cause,
+    Column,
+    Departure,
+    Fault,
+    LiveChange,
+    TensorWrite,
+    Verdict,
+    What,
+)
+from torchsan.rules import all_rules
+from torchsan.verify.causes import CauseFinder
+from torchsan.verify.code import inputs_text
+from torchsan.verify.failures import explain, failing_place, failure_cause
+from torchsan.verify.hunt import Counterexample, Trial, shrink
+from torchsan.verify.state import attribute_uses, tensor_write
+from torchsan.verify.truth import Truth
+
+ORDER = ("example", "values", "calls", "seed", "size", "dtype", "effects")
+
+
+@dataclass
+class Judgement:
+    """Findings, and which of them tells of which method."""
+
+    findings: list[Finding] = field(default_factory=list)
+    by_method: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def _key(cause: Cause) -> tuple[object, ...]:
+    place = getattr(cause, "place", None) or (getattr(cause, "writes", ()) or getattr(cause, "reads", ()) or (None,))[0]
+    where = (place.path, place.line) if place else ()
+    return (type(cause).__name__, where, getattr(cause, "name", ""), getattr(cause, "target", ""))
+
+
+class Judge:
+    def __init__(self, truth: Truth, deadline: float) -> None:
+        self.truth = truth
+        self.deadline = deadline
+        self.finder = CauseFinder(truth)
+        self.faults: dict[tuple[object, ...], Fault] = {}
+        self.methods: dict[tuple[object, ...], list[str]] = {}
+        self.known: dict[tuple[object, ...], Cause] = {}
+        self.reasons: dict[str, str] = {}
+
+    def note(self, cause: Cause, column: Column, dimension: str, verdict: Verdict) -> None:
+        key = _key(cause)
+        fault = self.faults.get(key)
+        if fault is None:
+            fault = Fault(cause, column, dimension, ())
+        elif fault.column == "capture" and column != "capture":
+            # A disagreement tells more than a failure: it has both values.
+            fault = replace(fault, cause=cause, column=column, dimension=dimension)
+        if verdict.method not in [v.method for v in fault.verdicts]:
+            fault = replace(fault, verdicts=(*fault.verdicts, verdict))
+        self.faults[key] = fault
+        self.methods.setdefault(key, []).append(verdict.method)
+
+    def trial(self, trial: Trial) -> None:
+        if trial.skipped:
+            return
+        if trial.captured is None:
+            self._failure(trial)
+        ranked = sorted(trial.counterexamples.items(), key=lambda item: _rank(item[0], item[1]))
+        for column, found in ranked:
+            trial.counterexamples[column] = self._disagreement(trial, column, found)
+        self._changes(trial)
+
+    def _failure(self, trial: Trial) -> None:
+        assert trial.error is not None
+        place = failing_place(trial.method, trial.error)
+        reason = explain(trial.method, trial.error)
+        self.reasons[trial.method] = f"{place}: {reason}" if place else reason
+        cause = failure_cause(self.finder, trial.method, trial.error, place)
+        if cause is not None:
+            self.note(cause, "capture", "", Verdict(trial.method, "fails", reason))
+
+    def _disagreement(self, trial: Trial, column: str, found: Counterexample) -> Counterexample:
+        assert trial.captured is not None
+        known = (
+            found.variant.label,
+            column == "effects",
+            found.difference.where if column == "effects" else "",
+        )
+        if time.perf_counter() < self.deadline:
+            found = shrink(found, trial.captured, self.truth, self.deadline)
+        if known not in self.known:
+            self.known[known] = self.finder.find(found, trial.captured)
+        cause = self.known[known]
+        if isinstance(cause, TensorWrite) and cause.place is None:
+            cause = self.finder.nowhere() if column != "effects" else replace(cause, place=self.finder.nowhere().place)
+        kind: Column = "effects" if column == "effects" else _column(found)
+        what: What = "raises" if found.difference.kind == "raises" else "wrong"
+        self.note(
+            cause,
+            kind,
+            found.variant.dimension,
+            Verdict(trial.method, what, found.difference.text, inputs_text(self.truth.subject, found.variant)),
+        )
+        return found
+
+    def _changes(self, trial: Trial) -> None:
+        subject = self.truth.subject
+        for change in trial.changes[:2]:
+            if change.target in dict(subject.model.named_parameters()) or change.target in dict(
+                subject.model.named_buffers()
+            ):
+                place = tensor_write(subject, "state", change.target, subject.leaves).place
+            else:
+                uses = attribute_uses(subject, [change.target], subject.leaves)
+                places = [p for use in uses for p in (*use.writes, *use.reads)]
+                place = places[0] if places else None
+            cause: LiveChange = replace(change, place=place or self.finder.nowhere().place)
+            self.note(cause, "capture", "", Verdict(trial.method, "wrong", change.change))
+
+    def judgement(self, trials: list[Trial]) -> Judgement:
+        works = tuple(t.method for t in trials if t.captured is not None and not t.counterexamples and not t.skipped)
+        result = Judgement(reasons=dict(self.reasons))
+        for key, fault in self.faults.items():
+            finding = judged(replace(fault, works=works))
+            if finding is None:
+                continue
+            result.findings.append(finding)
+            if not isinstance(fault.cause, LiveChange):
+                for method in self.methods[key]:
+                    result.by_method.setdefault(method, len(result.findings) - 1)
+        return result
+
+
+def judged(fault: Fault) -> Finding | None:
+    """The finding of the first rule that knows the fault."""
+    for rule in all_rules().values():
+        if rule.family == "3" and rule.judge is not None:
+            finding = rule.judge(fault, None)
+            if finding is not None:
+                return finding
+    if not isinstance(fault.cause, Departure) or fault.column == "effects":
+        return None
+    return judged(replace(fault, column="values")) if fault.column != "values" else None
+
+
+def _column(found: Counterexample) -> Column:
+    return "values" if found.variant.kind == "example" else found.variant.kind
+
+
+def _rank(column: str, found: Counterexample) -> int:
+    kind = "effects" if column == "effects" else found.variant.kind
+    return ORDER.index(kind)

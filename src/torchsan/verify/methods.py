@@ -1,0 +1,284 @@
+"""The ways of capturing a model that torch offers, each as something that can be run again and again."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import io
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torchsan.verify.compare import Tolerance, flatten
+from torchsan.verify.onnx_runner import OnnxRunner
+from torchsan.verify.subject import (
+    Outcome,
+    Subject,
+    identical,
+    quiet,
+    run_calls,
+    seed_everything,
+    tensors_of,
+    time_limit,
+)
+
+# In the order in which they are preferred when several are faithful.
+METHODS = {
+    "export": "torch.export.export, every dimension that can vary made dynamic",
+    "export-strict": "torch.export.export(strict=True), dynamic as above",
+    "onnx": "torch.onnx.export(dynamo=True), run with onnxruntime",
+    "jit.script": "torch.jit.script (deprecated since torch 2.10: prefer torch.export)",
+    "jit.trace": "torch.jit.trace (deprecated since torch 2.10: prefer torch.export)",
+    "export-static": "torch.export.export with the example's sizes fixed",
+    "compile": "torch.compile(fullgraph=True), on request",
+}
+ON_REQUEST = ("export-static", "compile")
+CAPTURE_LIMIT = 120.0
+
+
+def onnx_missing() -> str:
+    """The packages that ONNX needs and that are not installed."""
+    needed = ("onnx", "onnxscript", "onnxruntime")
+    return ", ".join(name for name in needed if importlib.util.find_spec(name) is None)
+
+
+@dataclass
+class Captured:
+    """A capture: `fresh()` gives it as it was made, whatever earlier runs did to it."""
+
+    method: str
+    fresh: Callable[[], Callable[..., Any]]
+    artifact: Any = None
+    bound: bool = False
+    only_tensors: bool = False
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    warnings: list[tuple[str, int, str]] = field(default_factory=list)
+    example: list[Any] | None = None
+    dynamic: Any = None
+    can_widen: bool = False
+    live_changes: list[str] = field(default_factory=list)
+    source: str = ""
+
+    def run(self, subject: Subject, leaves: list[Any], *, seed: int, calls: int, double: bool) -> Outcome:
+        subject.reset()
+        with quiet():
+            module = self.fresh()
+            if double:
+                module = module.double()  # type: ignore[attr-defined]
+        outcome = run_calls(self.function(module, subject), subject, leaves, seed=seed, calls=calls)
+        outcome.state = tensors_of(module)
+        return outcome
+
+    def function(self, module: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
+        if not self.bound:
+            return module
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            leaves = pytree.tree_leaves((args, kwargs))
+            return module(*(leaves[i] for i in subject.tensors))
+
+        return call
+
+    def state_names(self, subject: Subject) -> dict[str, str]:
+        prefix = "model." if self.bound else ""
+        names = [name for name, _ in subject.model.named_parameters()]
+        names += [name for name, _ in subject.model.named_buffers()]
+        return {name: prefix + name for name in names}
+
+
+class Bound(torch.nn.Module):  # type: ignore[misc]
+    """The model with everything but its tensors fixed: tensors in, tensors out, as tracing wants it."""
+
+    def __init__(self, model: torch.nn.Module, subject: Subject) -> None:
+        super().__init__()
+        self.model = model
+        self._bound = (list(subject.leaves), list(subject.tensors), subject.spec)
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        fixed, where, spec = self._bound
+        leaves = list(fixed)
+        for index, tensor in zip(where, tensors, strict=True):
+            leaves[index] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, spec)
+        found = [leaf for _, leaf in flatten(self.model(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+        return found[0] if len(found) == 1 else tuple(found)
+
+
+def saved(module: Any) -> Callable[[], Any]:
+    """A TorchScript module by way of its bytes: what will be deployed, untouched by earlier runs."""
+    stream = io.BytesIO()
+    try:
+        torch.jit.save(module, stream)
+        data = stream.getvalue()
+        torch.jit.load(io.BytesIO(data))
+    except Exception:
+        return lambda: module
+    return lambda: torch.jit.load(io.BytesIO(data))
+
+
+def _needs_binding(subject: Subject) -> bool:
+    return bool(subject.kwargs) or not all(isinstance(a, torch.Tensor) for a in subject.args)
+
+
+def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
+    args, _ = subject.inputs()
+    bound = _needs_binding(subject)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if not bound:
+            try:
+                traced = torch.jit.trace(model, args)
+            except RuntimeError as error:
+                if not _about_output_types(error):
+                    raise
+                bound = True
+        if bound:
+            leaves = pytree.tree_leaves(subject.inputs())
+            tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+            traced = torch.jit.trace(Bound(model, subject), tensors)
+    changed = _restore(subject.model, model)
+    seen = [(w.filename, w.lineno, str(w.message)) for w in caught if "TracerWarning" in w.category.__name__]
+    return Captured(
+        "jit.trace",
+        saved(traced),
+        traced,
+        bound=bound,
+        only_tensors=bound,
+        warnings=seen,
+        can_widen=True,
+        live_changes=changed,
+    )
+
+
+def _restore(pristine: torch.nn.Module, used: torch.nn.Module) -> list[str]:
+    """Tracing runs the model several times; give its tensors, which the trace shares, their old values.
+
+    Tells which had changed.
+    """
+    changed = []
+    modules = dict(used.named_modules())
+    with torch.no_grad():
+        for path, module in pristine.named_modules():
+            other = modules.get(path)
+            for store in ("_parameters", "_buffers", "__dict__"):
+                values = getattr(module, store)
+                for name, value in values.items():
+                    now = getattr(other, store, {}).get(name)
+                    if isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor) and _alike(value, now):
+                        if not identical(value, now):
+                            changed.append(f"{path}.{name}".lstrip("."))
+                        now.detach().copy_(value.detach())
+    return changed
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and type(b).__name__ != "FakeTensor"
+
+
+def _about_output_types(error: RuntimeError) -> bool:
+    text = str(error)
+    return any(
+        part in text
+        for part in (
+            "Only tensors, lists, tuples of tensors",
+            "Encountering a dict at the output of the tracer",
+            "Encountering a list at the output of the tracer",
+            "Tracer cannot infer type of",
+            "cannot be traced, only tensors",
+        )
+    )
+
+
+def _script(subject: Subject, model: torch.nn.Module) -> Captured:
+    scripted = torch.jit.script(model)
+    return Captured("jit.script", saved(scripted), scripted, can_widen=True)
+
+
+def dynamic_shapes(subject: Subject, varying: dict[int, list[int]]) -> Any:
+    """What `torch.export` wants to know of dimensions, in the structure of the inputs."""
+    dim = torch.export.Dim
+    specs: list[Any] = [None] * len(subject.leaves)
+    for index in subject.tensors:
+        specs[index] = dict.fromkeys(varying.get(index, []), dim.AUTO) or None
+    args, kwargs = pytree.tree_unflatten(specs, subject.spec)
+    parameters = subject.signature.parameters.values() if subject.signature else []
+    if not kwargs and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return tuple(args)
+    if subject.signature is None:
+        return None
+    try:
+        bound = subject.signature.bind(*args, **kwargs)
+    except TypeError:
+        return None
+    return dict(bound.arguments)
+
+
+def _export(
+    subject: Subject,
+    model: torch.nn.Module,
+    example: list[Any],
+    varying: dict[int, list[int]],
+    strict: bool,
+    name: str,
+) -> Captured:
+    args, kwargs = subject.inputs(example)
+    shapes = dynamic_shapes(subject, varying) if varying else None
+    program = torch.export.export(model, args, kwargs or None, dynamic_shapes=shapes, strict=strict)
+    module = program.module()
+    return Captured(name, lambda: copy.deepcopy(module), program, example=example, dynamic=shapes)
+
+
+def _onnx(subject: Subject, model: torch.nn.Module, example: list[Any], varying: dict[int, list[int]]) -> Captured:
+    args, kwargs = subject.inputs(example)
+    shapes = dynamic_shapes(subject, varying) if varying else None
+    program = torch.onnx.export(model, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=shapes, verbose=False)
+    if program is None:
+        raise RuntimeError("torch.onnx.export gave no program")
+    runner = OnnxRunner(program.model_proto.SerializeToString())
+    return Captured(
+        "onnx",
+        lambda: runner,
+        program,
+        only_tensors=True,
+        tolerance=Tolerance(1e-3, 1e-4),
+        example=example,
+        dynamic=shapes,
+    )
+
+
+def _compile(subject: Subject, model: torch.nn.Module) -> Captured:
+    def fresh() -> Any:
+        torch._dynamo.reset()
+        return torch.compile(subject.fresh(), fullgraph=True, backend="aot_eager")
+
+    args, kwargs = subject.inputs()
+    torch.compile(model, fullgraph=True, backend="aot_eager")(*args, **kwargs)
+    return Captured("compile", fresh)
+
+
+def capture(
+    method: str,
+    subject: Subject,
+    model: torch.nn.Module,
+    example: list[Any],
+    varying: dict[int, list[int]],
+    limit: float,
+) -> Captured:
+    """Capture `model`, which may be changed by it, by one method; raises what torch raises."""
+    seed_everything(subject.seed)
+    with quiet(), time_limit(limit):
+        if method == "jit.trace":
+            return _trace(subject, model)
+        if method == "jit.script":
+            return _script(subject, model)
+        if method == "onnx":
+            return _onnx(subject, model, example, varying)
+        if method == "compile":
+            return _compile(subject, model)
+        if method == "export-static":
+            return _export(subject, model, subject.leaves, {}, False, method)
+        return _export(subject, model, example, varying, method == "export-strict", method)

@@ -1,0 +1,170 @@
+"""What eager says on every variant: computed once, compared with every capture."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from torchsan.errors import UsageError
+from torchsan.verify.compare import Tolerance, difference, is_finite
+from torchsan.verify.frames import raised_places
+from torchsan.verify.sizes import Finder, Sizes
+from torchsan.verify.slots import Slot
+from torchsan.verify.state import Visited, changed_slots, visit
+from torchsan.verify.subject import Outcome, Subject, attributes_of, one_line, quiet, seed_everything
+from torchsan.verify.thresholds import threshold_variants
+from torchsan.verify.variants import Variant, call_variants, seed_variants, value_variants
+
+EXACT = Tolerance(1e-5, 1e-6)
+
+
+class Truth:
+    """Eager outcomes by variant; variants that eager rejects are outside the domain and left out."""
+
+    def __init__(self, subject: Subject, deadline: float) -> None:
+        self.subject = subject
+        self.deadline = deadline
+        self.pairs: list[tuple[Variant, Outcome]] = []
+        self.sizes = Sizes()
+        self.rejected = 0
+        self.seconds = 0.0
+        self.finite = True
+        self.cut_short = False
+        self.visited = Visited()
+        self.slots: list[tuple[Slot, Any]] = []
+
+    def establish(self) -> None:
+        """The example must run, and twice the same."""
+        subject = self.subject
+        started = time.perf_counter()
+        self.visited = visit(subject)
+        self.slots = changed_slots(self.visited)
+        if self.slots:
+            subject.reset = self._put_slots_back
+        self.example = subject.run(seed=subject.seed)
+        self.seconds += time.perf_counter() - started
+        if self.example.error is not None:
+            raise UsageError(_cannot_run(self.example.error))
+        self.finite = is_finite(self.example)
+        again = subject.run(seed=subject.seed)
+        found = difference(self.example, again, EXACT, names=subject.names)
+        if found:
+            raise UsageError(
+                "the model is not deterministic: two eager runs of the example with the same seed differ "
+                f"({found.text}), so no capture can be compared with it"
+            )
+        self.pairs.append((Variant("example", "the example", seed=subject.seed), self.example))
+
+    def _put_slots_back(self) -> None:
+        for slot, value in self.slots:
+            slot.put_back(value)
+
+    def accept(self, variant: Variant) -> Outcome | None:
+        """Eager's outcome, or None when eager rejects the variant."""
+        if time.perf_counter() > self.deadline:
+            self.cut_short = True
+            return None
+        subject = self.subject
+        started = time.perf_counter()
+        try:
+            leaves = variant.leaves(subject)
+            outcome = subject.run(leaves, seed=variant.seed, calls=variant.calls, double=variant.double)
+        except (RuntimeError, TypeError, ValueError):
+            return None
+        finally:
+            self.seconds += time.perf_counter() - started
+        if outcome.error is not None or (self.finite and not is_finite(outcome)):
+            self.rejected += 1
+            return None
+        return outcome
+
+    def add(self, variant: Variant) -> bool:
+        outcome = self.accept(variant)
+        if outcome is not None:
+            self.pairs.append((variant, outcome))
+        return outcome is not None
+
+    def explore(self, values: int = 24, sizes: int = 160) -> None:
+        """All variants, the cheap and telling ones first."""
+        subject = self.subject
+        for variant in call_variants(subject):
+            self.add(variant)
+        for variant in seed_variants(subject):
+            self.add(variant)
+        if self.example.attributes != attributes_of(subject.model):
+            # State that moves may matter only after some calls.
+            self.add(Variant("calls", "called twelve times", calls=12, seed=subject.seed))
+        kept = 0
+        for variant in value_variants(subject, _embedding_sizes(subject)):
+            kept += self.add(variant)
+            if kept >= values:
+                break
+        for variant in threshold_variants(subject):
+            self.add(variant)
+        finder = Finder(subject, self.accept, sizes)
+        self.sizes = finder.explore()
+        self.pairs += self.sizes.variants
+        if any(_is_float32(leaf) for leaf in subject.leaves):
+            self.add(Variant("dtype", "model and inputs in float64", seed=subject.seed, double=True))
+
+    def is_stable(self, variant: Variant, outcome: Outcome, tolerance: Tolerance) -> bool:
+        """Whether a tiny push of weights and inputs leaves eager's result alone: else it decides nothing."""
+        subject = self.subject
+        nudged = copy.copy(subject)
+        nudged.model = subject.fresh()
+        with torch.no_grad():
+            for parameter in nudged.model.parameters():
+                if parameter.is_floating_point():
+                    parameter.mul_(1 + 1e-6)
+        leaves = [
+            leaf.detach() * (1 + 1e-6) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+            for leaf in variant.leaves(subject)
+        ]
+        moved = nudged.run(leaves, seed=variant.seed, calls=variant.calls, double=variant.double)
+        if moved.error is not None:
+            return False
+        moved.inputs, moved.state = [], {}
+        return difference(outcome, moved, tolerance) is None
+
+
+def _is_float32(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32
+
+
+def _cannot_run(error: BaseException) -> str:
+    places = raised_places(error)
+    where = f" at {places[0]}" if places else ""
+    return f"eager itself cannot run the example: {type(error).__name__}{where}: {one_line(error)}"
+
+
+class _Embeddings(TorchFunctionMode):  # type: ignore[misc]
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        self.subject = subject
+        self.found: dict[int, int] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.nn.functional.embedding and len(args) >= 2:
+            for index in self.subject.tensors:
+                leaf = self.subject.leaves[index]
+                if leaf.shape == args[0].shape and leaf.dtype == args[0].dtype and torch.equal(leaf, args[0]):
+                    self.found[index] = args[1].shape[0]
+        return func(*args, **(kwargs or {}))
+
+
+def _embedding_sizes(subject: Subject) -> dict[int, int]:
+    """How many rows the table has into which an input of integers points."""
+    if not any(isinstance(leaf, torch.Tensor) and not leaf.is_floating_point() for leaf in subject.leaves):
+        return {}
+    model = subject.fresh()
+    args, kwargs = subject.inputs()
+    seed_everything(subject.seed)
+    mode = _Embeddings(subject)
+    with quiet(), contextlib.suppress(Exception), mode:
+        model(*args, **kwargs)
+    return mode.found

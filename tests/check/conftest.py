@@ -1,0 +1,31 @@
+"""Check a program given as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+
+import pytest
+
+from torchsan.check.analyse import Result, analyse
+from torchsan.check.files import Source
+from torchsan.model import Finding
+
+Check = Callable[..., list[Finding]]
+
+
+@pytest.fixture
+def result() -> Callable[[str], Result]:
+    return lambda text: analyse(Source("program.py", textwrap.dedent(text).lstrip("\n")))
+
+
+@pytest.fixture
+def check() -> Check:
+    """Findings that are shown by default; all with `possible=True`."""
+
+    def run(text: str, *, possible: bool = False) -> list[Finding]:
+        source = Source("program.py", textwrap.dedent(text).lstrip("\n"))
+        found = analyse(source, possible=possible).findings
+        return [f for f in found if possible or f.certainty != "possible"]
+
+    return run

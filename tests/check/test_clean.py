@@ -1,0 +1,112 @@
+"""Programs that are right, however suspicious they look: silence."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+HEAD = """
+import copy
+import torch
+from torch import nn
+import torch.nn.functional as F
+"""
+
+
+def module(forward: str, init: str = "self.fc = nn.Linear(4, 4)") -> str:
+    body = textwrap.indent(textwrap.dedent(forward).strip("\n"), " " * 4)
+    return f"class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {init}\n\n{body}\n"
+
+
+CLEAN = {
+    "op that saves nothing": module("def forward(self, x):\n    y = self.fc(x)\n    y += x\n    return y\n"),
+    "result of a sum": module("def forward(self, x):\n    y = x + self.fc(x)\n    y[0] = 0\n    return y\n"),
+    "write before the save": module(
+        "def forward(self, x):\n    y = self.fc(x)\n    y.mul_(2)\n    return torch.exp(y)\n"
+    ),
+    "copy written": module("def forward(self, x):\n    y = self.fc(x).exp().clone()\n    y += 1\n    return y\n"),
+    "rebound, not written": module("def forward(self, x):\n    y = self.fc(x).exp()\n    y = y + 1\n    return y\n"),
+    "not on the way to the result": module(
+        "def forward(self, x):\n    y = self.fc(x)\n    shown = y.exp()\n    shown += 1\n    print(shown)\n    return y\n"
+    ),
+    "under no_grad": module(
+        "@torch.no_grad()\ndef forward(self, x):\n    y = self.fc(x).exp()\n    y += 1\n    return y\n"
+    ),
+    "exclusive branches": module(
+        """
+        def forward(self, x, gate):
+            y = self.fc(x)
+            if gate:
+                y = y.sigmoid()
+            if not gate:
+                y += 1
+            return y
+        """
+    ),
+    "guarded by is_tracing": module(
+        """
+        def forward(self, x):
+            y = self.fc(x).sigmoid()
+            if torch.jit.is_tracing():
+                y += 1
+            return y
+        """
+    ),
+    "advanced indexing copies": module(
+        "def forward(self, x, rows):\n    y = self.fc(x).exp()\n    z = y[rows.long()]\n    z += 1\n    return y.sum() + z.sum()\n"
+    ),
+    "in-place relu after batch norm": module(
+        "def forward(self, x):\n    return self.act(self.norm(self.fc(x)))\n",
+        "self.fc, self.norm, self.act = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True)",
+    ),
+    "initialisation": module(
+        "def reset(self):\n    with torch.no_grad():\n        self.fc.weight.mul_(2)\n        self.fc.weight[0] = 0\n    nn.init.zeros_(self.fc.bias)\n"
+    ),
+    "integers": module("def forward(self, x):\n    n = x.argmax(-1)\n    n += 1\n    return n\n"),
+    "plain numbers and lists": module(
+        """
+        def forward(self, x):
+            total, seen = 0, {}
+            for i in range(3):
+                total += i
+                seen[i] = self.fc(x).exp()
+            return total, seen
+        """
+    ),
+    "frozen parameter": module(
+        "def forward(self, x):\n    self.scale += 1\n    return x * self.scale\n",
+        "self.scale = nn.Parameter(torch.ones(1), requires_grad=False)",
+    ),
+    "training loop in the right order": """
+        net = nn.Linear(2, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        hidden = torch.zeros(1)
+        for _ in range(3):
+            loss = (net(torch.ones(1, 2)) + hidden).pow(2).mean()
+            hidden = loss.detach()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """,
+    "kept twice with retain_graph": """
+        net = nn.Linear(2, 1)
+        out = net(torch.ones(1, 2))
+        out.sum().backward(retain_graph=True)
+        out.pow(2).sum().backward()
+    """,
+    "snapshot by copy": """
+        net = nn.Linear(2, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        best = copy.deepcopy(net.state_dict())
+        net(torch.ones(1, 2)).sum().backward()
+        opt.step()
+        net.load_state_dict(best)
+    """,
+    "not torch at all": "def f(x):\n    x += 1\n    x[0] = 2\n    return x\n",
+}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_clean(name, check):
+    assert check(HEAD + textwrap.dedent(CLEAN[name])) == []

@@ -1,0 +1,214 @@
+"""Memory with two names, where nothing is raised: the lines marked `# cause` or `# written` are told."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+SETUP = """
+import copy
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+x = torch.randn(6, 4)
+model = nn.Linear(4, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def train_step():
+    opt.zero_grad()
+    model(x).pow(2).mean().backward()
+    opt.step()
+"""
+
+PROGRAMS = {
+    "TS203 best state in an if": """
+        best, best_state = float("inf"), None
+        for _ in range(4):
+            value = model(x).pow(2).mean().item()
+            if value < best:
+                best, best_state = value, model.state_dict()  # cause
+            train_step()
+        model.load_state_dict(best_state)
+    """,
+    "TS203 best state saved to a file": """
+        import io
+        best_state = model.state_dict()  # cause
+        train_step()
+        torch.save(best_state, io.BytesIO())
+    """,
+    "TS203 shadow weights": """
+        class Average:
+            def __init__(self, net):
+                self.shadow = {n: p.data for n, p in net.named_parameters()}  # cause
+
+            def update(self, net):
+                for n, p in net.named_parameters():
+                    self.shadow[n].mul_(0.9).add_(p.data, alpha=0.1)
+
+        average = Average(model)
+        for _ in range(3):
+            opt.zero_grad()
+            model(x).pow(2).mean().backward()
+            opt.step()
+            average.update(model)
+    """,
+    "TS203 shallow copy as target": """
+        target = copy.copy(model)  # cause
+        for _ in range(3):
+            with torch.no_grad():
+                goal = target(x)
+            opt.zero_grad()
+            F.mse_loss(model(x), goal + 1).backward()
+            opt.step()
+    """,
+    "TS203 one buffer many times": """
+        state, history = torch.zeros(3), []
+        for step in range(4):
+            state += 1  # written
+            history.append(state)  # cause
+        torch.stack(history)
+    """,
+    "TS203 one buffer many times on an object": """
+        class Sim:
+            def __init__(self):
+                self.state, self.history = torch.zeros(3), []
+
+            def step(self):
+                self.state.mul_(0.5).add_(1)  # written
+                self.history.append(self.state)  # cause
+
+        sim = Sim()
+        for _ in range(4):
+            sim.step()
+    """,
+    "TS203 list of one tensor": """
+        slots = [torch.zeros(2)] * 3
+        for i in range(3):
+            slots[i] += i  # written
+    """,
+    "TS204 normalise in a helper": """
+        def normalise(batch):
+            batch -= batch.mean()  # written
+            return batch / batch.std()
+
+        raw = torch.randn(5, 4)
+        clean = normalise(raw)
+        loss = model(clean).mean() + model(raw).mean()
+    """,
+    "TS204 in-place layer first in a branch": """
+        branch = nn.Sequential(nn.SiLU(inplace=True), nn.Linear(4, 4))  # cause
+
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.branch = branch
+
+            def forward(self, h):
+                return self.branch(h)  # written
+
+        block, stem = Block(), nn.Linear(4, 4)
+
+        def net(inputs):
+            h = stem(inputs)
+            out = block(h)
+            return out + h
+
+        net(x).sum().backward()
+    """,
+    "TS205 default argument": """
+        def smooth(value, memory=torch.zeros(4)):
+            memory.mul_(0.9).add_(value)  # written
+            return memory.mean()
+
+        for _ in range(3):
+            smooth(x[0])
+    """,
+    "TS205 constant of the module": """
+        MASK = torch.ones(4)
+
+        def masked(t, n):
+            mask = MASK
+            mask[:n] = 0  # written
+            return t * mask
+
+        for n in range(3):
+            masked(x, n)
+    """,
+    "TS205 data set of views": """
+        class Data(torch.utils.data.Dataset):
+            def __init__(self):
+                self.images = torch.rand(4, 4) * 255
+
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, i):
+                image = self.images[i]
+                image /= 255  # written
+                return image
+
+        for _ in range(2):
+            for batch in torch.utils.data.DataLoader(Data(), batch_size=2):
+                model(batch)
+    """,
+    "TS206 item in the loss": """
+        penalty = sum(p.abs().sum() for p in model.parameters())
+        loss = model(x).pow(2).mean() + 0.1 * penalty.item()  # cause
+        loss.backward()
+    """,
+    "TS206 tensor made anew": """
+        penalty = sum(p.abs().sum() for p in model.parameters())
+        loss = model(x).pow(2).mean() + torch.tensor(penalty)  # cause
+        loss.backward()
+    """,
+    "TS206 detached through a name": """
+        other = nn.Linear(4, 1)
+        value = other(x).mean().detach()  # cause
+        loss = model(x).pow(2).mean() - value
+        loss.backward()
+    """,
+}
+
+NO_GRAPH = """
+import torch
+layer = torch.nn.Linear(2, 1)
+loss = torch.tensor(layer(torch.ones(1, 2)).item(), requires_grad=False)  # cause
+loss.backward()
+"""
+
+NON_LEAF = """
+import torch
+w = torch.ones(2, requires_grad=True)
+w = w * 2
+w.sum().backward()
+print(w.grad)  # cause
+"""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.filterwarnings("ignore")
+def test_alias_is_told(name, watch_program):
+    watched = watch_program(SETUP + textwrap.dedent(PROGRAMS[name]))
+    assert watched.error is None
+    assert not watched.report.notes
+    assert {finding.code for finding in watched.alarms} == {name.partition(" ")[0]}
+    assert watched.marked("cause") <= watched.lines("cause", "aliased")
+    assert watched.marked("written") <= watched.lines("mutated")
+
+
+def test_loss_without_a_graph(watch_program):
+    watched = watch_program(NO_GRAPH)
+    assert isinstance(watched.error, RuntimeError)
+    assert watched.codes == ["TS206"]
+    assert watched.lines("cause") == watched.marked("cause")
+
+
+@pytest.mark.filterwarnings("always")
+def test_grad_of_a_non_leaf(watch_program):
+    watched = watch_program(NON_LEAF)
+    assert watched.codes == ["TS206"]
+    assert watched.lines("cause") == watched.marked("cause")

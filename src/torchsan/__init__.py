@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torchsan.version import __version__
 
 if TYPE_CHECKING:
-    from torchsan import verify
     from torchsan.observe.api import freeze, heal, thaw, watch
+    from torchsan.verify.api import verify
 
 _HOMES = dict.fromkeys(("watch", "heal", "freeze", "thaw"), "torchsan.observe.api")
 # Where `%load_ext torchsan` looks.

@@ -12,6 +12,7 @@ from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_out
 from torchsan.errors import UsageError
 from torchsan.model import Finding, Report
 from torchsan.observe import program
+from torchsan.observe.imports import after_import
 from torchsan.observe.program import StopProgram
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class _Session:
         self.recorder: Recorder | None = None
 
     def run(self) -> int:
-        program.when_torch_is_imported(self._torch_imported)
+        after_import("torch", self._torch_imported)
         try:
             status = program.exit_status(program.run(self.loaded))
         except StopProgram:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import importlib.util
 import io
 import linecache
 import os
@@ -13,8 +12,7 @@ import traceback
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 from torchsan.errors import UsageError
@@ -129,34 +127,3 @@ def _without(tb: types.TracebackType | None, ours: Callable[[str], bool]) -> typ
         return rest
     tb.tb_next = rest
     return tb
-
-
-class _AfterTorch(MetaPathFinder):
-    """Calls back when the program imports torch, so that programs without torch never pay for it."""
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self._callback = callback
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
-        if spec is None or spec.loader is None:
-            return spec
-        loader, callback = spec.loader, self._callback
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            callback()
-
-        loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-def when_torch_is_imported(callback: Callable[[], None]) -> None:
-    if "torch" in sys.modules:
-        callback()
-    else:
-        sys.meta_path.insert(0, _AfterTorch(callback))

@@ -159,6 +159,11 @@ class Recorder:
                     self.on_finding(finding)
         return found
 
+    def keep(self, finding: Finding) -> None:
+        """Take a finding that was judged elsewhere into the report."""
+        if self.report.add(finding) and self.on_finding is not None:
+            self.on_finding(finding)
+
     def _judge(self, rule: Rule, event: Event) -> Finding | None:
         if rule.judge is None or rule.code in self._broken_rules:
             return None

@@ -1,0 +1,41 @@
+"""Calls back when the program imports a module, so that nothing is imported before it is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+from typing import Any
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, name: str, callback: Callable[[], None]) -> None:
+        self._name = name
+        self._callback = callback
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader, callback = spec.loader, self._callback
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            callback()
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def after_import(name: str, callback: Callable[[], None]) -> None:
+    """Call back once the module is there: now, if it is already."""
+    if name in sys.modules:
+        callback()
+    else:
+        sys.meta_path.insert(0, _Finder(name, callback))

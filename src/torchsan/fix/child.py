@@ -1,0 +1,72 @@
+"""The process of one trial: `python -m torchsan.fix.child REQUEST ANSWER`, both pickled files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torchsan.fix.trial import Mode
+
+if TYPE_CHECKING:
+    from torchsan.observe.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to run and how."""
+
+    mode: Mode
+    limit: int | None
+    script: str | None
+    module: str | None
+    arguments: list[str]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def _load(request: Request) -> Program:
+    from torchsan.observe import program
+
+    if request.module is not None:
+        return program.load_module(request.module, request.arguments)
+    assert request.script is not None
+    loaded = program.load_script(request.script, request.arguments)
+    content = request.files.get(os.path.realpath(request.script))
+    if content is None:
+        return loaded
+    from torchsan.fix import overlay
+
+    # The script keeps the name by which it was called; its edited text goes by that name, too.
+    overlay.show(os.path.abspath(request.script), content)
+    overlay.show(request.script, content)
+    return dataclasses.replace(loaded, code=program.compile_source(content, request.script))
+
+
+def main(request_path: str, answer_path: str) -> None:
+    from torchsan.fix import overlay
+    from torchsan.fix.recording import Recording
+    from torchsan.observe import program
+
+    with open(request_path, "rb") as file:
+        request: Request = pickle.load(file)
+    overlay.install(request.files)
+    loaded = _load(request)
+    recording = Recording(request.mode, request.limit)
+    program.when_torch_is_imported(lambda: recording.start(code=loaded.code, root=loaded.search_path))
+    trial = recording.run(lambda: program.run(loaded))
+    with open(answer_path, "wb") as file:
+        pickle.dump(trial, file)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The program's threads and exit handlers had their run: a trial ends here, whatever they still wait for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    from torchsan.fix import child
+
+    # Under its own name, so that the request unpickles to the same classes.
+    child.main(*sys.argv[1:3])

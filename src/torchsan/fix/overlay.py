@@ -19,6 +19,7 @@ def install(files: dict[str, bytes]) -> None:
         content = files.get(os.path.realpath(self.path))
         if content is None:
             return original(self, fullname)
+        show(os.path.abspath(self.path), content)
         # Never by way of the cache of compiled files: nothing of a trial may stay behind.
         return compile(content, self.path, "exec", dont_inherit=True)
 

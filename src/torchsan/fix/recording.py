@@ -44,6 +44,11 @@ class Recording:
             self._recorder.user_code(code)
         self._recorder.start()
 
+    @property
+    def passes(self) -> int:
+        """Backward passes so far."""
+        return len(self._tape.passes) if self._tape is not None else 0
+
     def run(self, body: Callable[[], Any]) -> Trial:
         """Run to the end, to the limit or to the first error."""
         trial = Trial()

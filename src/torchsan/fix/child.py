@@ -39,10 +39,9 @@ def _load(request: Request) -> Program:
         return loaded
     from torchsan.fix import overlay
 
-    # The script keeps the name by which it was called; its edited text goes by that name, too.
-    overlay.show(os.path.abspath(request.script), content)
-    overlay.show(request.script, content)
-    return dataclasses.replace(loaded, code=program.compile_source(content, request.script))
+    # The script keeps the path by which it was called; its edited text goes by that path, too.
+    overlay.show(loaded.path, content)
+    return dataclasses.replace(loaded, code=program.compile_source(content, loaded.path, shown=request.script))
 
 
 def main(request_path: str, answer_path: str) -> None:

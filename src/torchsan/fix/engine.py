@@ -10,7 +10,7 @@ from torchsan.fix.labs import Lab
 from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict, compare, judge
 from torchsan.fix.source import Source, diff, real
 from torchsan.fix.trial import Trial
-from torchsan.model import Finding, Fix
+from torchsan.model import Applicability, Finding, Fix
 from torchsan.model.source import real_path
 
 
@@ -26,7 +26,7 @@ class Mend:
 
     @property
     def proved(self) -> bool:
-        return self.candidate is not None
+        return self.verdict is not None and (self.verdict.kind == "proved" or self.verdict.equal)
 
     def shown(self) -> Finding:
         """The finding with its fix: the proved edit, else the ideas that nobody could prove."""
@@ -75,7 +75,6 @@ class Engine:
         self.sources = Sources()
         self.changed: dict[str, Source] = {}
         self._reference: Trial | None = None
-        self._original_reference: Trial | None = None
 
     def run(self) -> Outcome:
         self.tell("running the program under the recorder")
@@ -111,9 +110,13 @@ class Engine:
             verdict = judge(Case(target, before, reference, after, candidate.source, new))
             if verdict.kind == "proved":
                 return self._accept(mend, candidate, verdict, before, after), after
-            if verdict.kind == "progress" and partial is None:
-                partial = candidate, verdict, after
-                # What is left may be one fault of the same kind, which another candidate mends along with this one.
+            if verdict.kind == "progress":
+                verdict = self._checked_by_healing(verdict, reference, new)
+            if verdict.kind == "progress" and verdict.equal:
+                return self._accept(mend, candidate, verdict, before, after), after
+            if verdict.kind == "progress":
+                # What is left may be a fault of the same kind, which another candidate mends along with this one.
+                partial = partial or (candidate, verdict, after)
                 continue
             mend.dropped.append((candidate.title, verdict.words))
         if partial is None:
@@ -144,28 +147,21 @@ class Engine:
         return self._reference
 
     def _keep_only_the_proved(self, outcome: Outcome) -> None:
-        """Edits that were one step towards a clean program count only if the steps after them led there."""
+        """Edits that were but a step towards a clean program count only if the steps after them led there."""
+        last = outcome.last
+        assert last is not None
+        for mend in outcome.mends:
+            if mend.verdict is not None and mend.verdict.kind == "progress" and not mend.verdict.equal:
+                if last.failed:
+                    mend.verdict = replace(mend.verdict, words="not proved: the program still stops at another fault")
+                else:
+                    mend.verdict = Verdict("proved", "runs together with the other edits, and the fault is gone")
+        if not all(mend.proved for mend in outcome.mends if mend.candidate is not None):
+            return
         for path, source in self.changed.items():
             outcome.files[path] = Source.read(path)
             if source.raw != outcome.files[path].raw:
                 outcome.changed[path] = source
-        last = outcome.last
-        open_ends = [
-            mend for mend in outcome.mends if mend.verdict is not None and mend.verdict.kind == "progress"
-        ]
-        if last is None or not open_ends:
-            return
-        whole = "" if self._reference is None else compare(self._reference, last, whole=True)
-        for mend in open_ends:
-            assert mend.verdict is not None
-            if not last.failed and not (mend.verdict.equal and whole):
-                mend.verdict = replace(mend.verdict, kind="proved", words=_together(last, mend.verdict.equal))
-
-
-def _together(last: Trial, equal: bool) -> str:
-    if equal:
-        return f"runs together with the other edits, and all {last.gradients} gradients equal the reference"
-    return "runs together with the other edits, and the fault is gone"
 
 
 def _extra(before: Trial, after: Trial) -> int:

@@ -124,6 +124,18 @@ class Engine:
         candidate, verdict, after = partial
         return self._accept(mend, candidate, verdict, before, after), after
 
+    def _checked_by_healing(self, verdict: Verdict, reference: Trial | None, new: Source) -> Verdict:
+        """While other faults stop the program only its healed run can show that an edit changed nothing else."""
+        if reference is None:
+            return verdict
+        self.tell("running the candidate healed")
+        healed = self.lab.run({**self.changed, new.path: new}, "heal")
+        problem = compare(reference, healed, whole=True)
+        if problem:
+            return Verdict("dropped", problem)
+        words = f"this fault is gone, and all {healed.gradients} gradients equal the reference; another fault follows"
+        return Verdict("progress", words, equal=bool(healed.passes))
+
     def _accept(
         self, mend: Mend, candidate: Candidate, verdict: Verdict, before: Trial, after: Trial
     ) -> Mend:

@@ -31,6 +31,7 @@ class Live:
         self.call = (function, args, kwargs)
         self.limit = limit
         self.runs = 0
+        self._functions: dict[str, list[FunctionType]] = {}
         self._copy()  # says at once when that cannot be done
 
     def _copy(self) -> Any:
@@ -49,7 +50,11 @@ class Live:
             if not recording.passes and isinstance(result, torch.Tensor) and result.requires_grad:
                 result.sum().backward()
 
-        with _same_draws(), _swapped(changed) as trouble:
+        for path in changed:
+            # Functions made later get their code from these.
+            if path not in self._functions:
+                self._functions[path] = _functions(path)
+        with _same_draws(), _swapped(changed, self._functions) as trouble:
             if trouble:
                 return Trial(error=trouble)
             recording.start()
@@ -87,14 +92,14 @@ def _by_key(code: CodeType) -> dict[Key, CodeType]:
 
 
 @contextmanager
-def _swapped(changed: dict[str, Source]) -> Iterator[str]:
+def _swapped(changed: dict[str, Source], functions: dict[str, list[FunctionType]]) -> Iterator[str]:
     """Give every live function of the changed files its new code. Yields why not, if it cannot be done."""
     before: list[tuple[FunctionType, CodeType]] = []
     lines = {path: linecache.cache.get(path) for path in changed}
     trouble = ""
     try:
         for path, source in changed.items():
-            trouble = trouble or _swap(path, source, before)
+            trouble = trouble or _swap(path, source, functions[path], before)
             overlay.show(path, source.raw)
         yield trouble
     finally:
@@ -106,12 +111,14 @@ def _swapped(changed: dict[str, Source]) -> Iterator[str]:
                 linecache.cache[path] = entry
 
 
-def _swap(path: str, source: Source, done: list[tuple[FunctionType, CodeType]]) -> str:
+def _swap(
+    path: str, source: Source, functions: list[FunctionType], done: list[tuple[FunctionType, CodeType]]
+) -> str:
     with open(path, "rb") as file:
         old = _by_key(compile(file.read(), path, "exec", dont_inherit=True))
     numbers = {(name, code.co_firstlineno): (name, number) for (name, number), code in old.items()}
     new: dict[str, dict[Key, CodeType]] = {}
-    for function in _functions(path):
+    for function in functions:
         code = function.__code__
         if code.co_filename not in new:
             new[code.co_filename] = _by_key(compile(source.raw, code.co_filename, "exec", dont_inherit=True))

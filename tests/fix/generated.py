@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-HEADER = '''
+HEADER = """
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -34,9 +34,9 @@ class Net(nn.Module):
         self.gate = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Hardtanh(-0.5, 0.9, inplace=True))
 
     def forward(self, x):
-'''
+"""
 
-FOOTER = '''        return (h * g).sum() + s.sum()
+FOOTER = """        return (h * g).sum() + s.sum()
 
 
 def train(seed):
@@ -51,7 +51,7 @@ def train(seed):
         gradients.append([None if p.grad is None else p.grad.clone() for p in net.parameters()])
         optimizer.step()
     return gradients
-'''
+"""
 
 PURE = [
     "{a} = torch.sigmoid({a})",

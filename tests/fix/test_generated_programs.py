@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 import torch
+from generated import program
 
 import torchsan
-from generated import program
 
 # One in a hundred of what `TORCHSAN_PROGRAMS=2000` tries; the full number takes some ten minutes.
 PROGRAMS = int(os.environ.get("TORCHSAN_PROGRAMS", "150"))

@@ -8,8 +8,9 @@ import sys
 from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_output, emit
 from torchsan.errors import UsageError
 from torchsan.fix import files
-from torchsan.fix.engine import Engine, Outcome
+from torchsan.fix.engine import Engine
 from torchsan.fix.labs import Subprocess
+from torchsan.fix.outcome import Outcome
 from torchsan.model import Report
 from torchsan.observe import program
 
@@ -23,9 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout", type=_positive, default=600, metavar="SECONDS", help="end a run after this time (default 600)"
     )
-    group.add_argument(
-        "--sandbox", action="store_true", help="run in an empty folder, for programs that write files"
-    )
+    group.add_argument("--sandbox", action="store_true", help="run in an empty folder, for programs that write files")
     group.add_argument("--quiet", action="store_true", help="do not tell what is being tried")
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="fix a module")
     parser.add_argument("script", nargs="?", help="the script to fix")
@@ -77,7 +76,7 @@ def _why(outcome: Outcome) -> str:
 
 def _report(outcome: Outcome, args: argparse.Namespace) -> Report:
     command = ["fix", *([args.script] if args.script else args.module or []), *args.arguments]
-    report = Report(command=command, findings=[mend.shown() for mend in outcome.mends])
+    report = Report(command=command, findings=outcome.findings())
     proved = sum(mend.proved for mend in outcome.mends)
     report.extra = {"fixed": proved, "runs": outcome.runs, "applied": bool(args.apply and outcome.changed)}
     if not outcome.mends:

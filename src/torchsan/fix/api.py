@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchsan.fix import files
-from torchsan.fix.engine import Engine, Outcome
+from torchsan.fix.engine import Engine
+from torchsan.fix.outcome import Outcome
 from torchsan.model import Report
 from torchsan.report import Options, render
 
@@ -51,6 +52,6 @@ def fix(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Mended:
     from torchsan.fix.live import Live
 
     outcome = Engine(Live(function, args, kwargs, STEPS)).run()
-    report = Report(command=["fix"], findings=[mend.shown() for mend in outcome.mends])
+    report = Report(command=["fix"], findings=outcome.findings())
     report.extra = {"runs": outcome.runs}
     return Mended(report, outcome)

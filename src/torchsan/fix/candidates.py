@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torchsan.errors import UsageError
+from torchsan.fix.files import is_users
 from torchsan.fix.source import Edit, Source, real
 from torchsan.model import Finding, Span
 from torchsan.model.source import real_path
-from torchsan.fix.files import is_users
 from torchsan.rules import all_rules
 
 

@@ -12,8 +12,7 @@ from torchsan.fix.source import Source
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = tuple(
-    os.path.realpath(sysconfig.get_paths()[key]) + os.sep
-    for key in ("purelib", "platlib", "stdlib", "platstdlib")
+    os.path.realpath(sysconfig.get_paths()[key]) + os.sep for key in ("purelib", "platlib", "stdlib", "platstdlib")
 )
 
 

@@ -111,9 +111,7 @@ def _swapped(changed: dict[str, Source], functions: dict[str, list[FunctionType]
                 linecache.cache[path] = entry
 
 
-def _swap(
-    path: str, source: Source, functions: list[FunctionType], done: list[tuple[FunctionType, CodeType]]
-) -> str:
+def _swap(path: str, source: Source, functions: list[FunctionType], done: list[tuple[FunctionType, CodeType]]) -> str:
     with open(path, "rb") as file:
         old = _by_key(compile(file.read(), path, "exec", dont_inherit=True))
     numbers = {(name, code.co_firstlineno): (name, number) for (name, number), code in old.items()}

@@ -13,7 +13,7 @@ from typing import Literal
 
 from torchsan.fix.source import Source, line_map, real
 from torchsan.fix.trial import Leaf, Pass, Step, Trial
-from torchsan.model import Finding
+from torchsan.model import Finding, Span
 from torchsan.model.source import real_path
 
 # The healed run is the truth for these; for the second set it may be, or the loss is computed anew elsewhere.
@@ -69,39 +69,55 @@ def _failure(case: Case) -> str:
         return "the fault is still there"
     if after.failed and not after.explained:
         return f"it fails: {after.error or f'exit code {after.status}'}"
-    if after.failed and not any(_is_old_line(case, f) for f in after.alarms):
+    by_reference = case.target.code in BY_REFERENCE  # then the healed run of the candidate decides
+    if after.failed and not by_reference and not any(_is_untouched(case, f) for f in after.alarms):
         return f"it fails: {after.error}"
     if len(after.passes) < len(case.before.passes):
         return "it makes fewer backward passes than before"
     return ""
 
 
-def _old_line(case: Case, finding: Finding) -> tuple[str, int | None]:
-    span = finding.primary
+def _old_place(case: Case, span: Span | None) -> tuple[str, int | None] | None:
+    """A place of the edited program, as it was before."""
+    if span is None:
+        return None
     path = real(real_path(span.path))
     if path != case.new.path:
         return path, span.line
     return path, line_map(case.old, case.new).get(span.line)
 
 
-def _is_old_line(case: Case, finding: Finding) -> bool:
-    return _old_line(case, finding)[1] is not None
+def _is_untouched(case: Case, finding: Finding) -> bool:
+    """The finding is about a line that the candidate did not write."""
+    place = _old_place(case, finding.primary)
+    if place is None or place[1] is None:
+        return False
+    if place[0] != case.new.path:
+        return True
+    return case.old.lines[place[1] - 1] == case.new.lines[finding.primary.line - 1]
 
 
 def _same(case: Case, found: Finding) -> bool:
-    """The finding that was to be mended, seen again after the edit."""
+    """The finding that was to be mended, seen again after the edit: same fault, same write, same save."""
     target = case.target
     if found.code != target.code:
         return False
-    path, line = _old_line(case, found)
-    if line is None:
-        return found.message == target.message
-    return (path, line) == (real(real_path(target.primary.path)), target.primary.line)
+    for now, was in ((found.primary, target.primary), (found.span("saved"), target.span("saved"))):
+        before = (real(real_path(was.path)), was.line) if was is not None else None
+        if _old_place(case, now) != before:
+            return False
+    return True
+
+
+def same_write(case: Case, found: Finding) -> bool:
+    """Another consequence of the write that was to be mended."""
+    was = case.target.primary
+    return _old_place(case, found.primary) == (real(real_path(was.path)), was.line)
 
 
 def _new_alarms(case: Case) -> list[Finding]:
     known = {(f.code, real(real_path(f.primary.path)), f.primary.line) for f in case.before.alarms}
-    return [f for f in case.after.alarms if (f.code, *_old_line(case, f)) not in known]
+    return [f for f in case.after.alarms if (f.code, *(_old_place(case, f.primary) or ())) not in known]
 
 
 # -- values and gradients ---------------------------------------------------------------------------------------

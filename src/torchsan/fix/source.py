@@ -112,7 +112,8 @@ class Source:
     def expression(self, span: Span) -> ast.expr | None:
         """The largest expression inside the span that starts or ends with it, else the smallest around it."""
         begin, end = self.bounds(span)
-        exact, around = [], []
+        exact: list[ast.expr] = []
+        around: list[tuple[int, int, ast.expr]] = []
         for node in ast.walk(self.tree):
             if isinstance(node, ast.expr):
                 start, stop = self.start(node), self.end(node)
@@ -125,9 +126,7 @@ class Source:
     def statement(self, span: Span) -> ast.stmt | None:
         """The innermost statement that holds the first character of the span."""
         begin, _ = self.bounds(span)
-        found = [
-            n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and self.start(n) <= begin < self.end(n)
-        ]
+        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and self.start(n) <= begin < self.end(n)]
         return max(found, key=self.start, default=None)
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -186,9 +185,13 @@ def diff(before: Source, after: Source) -> str:
 
 
 def line_map(before: Source, after: Source) -> dict[int, int]:
-    """Lines of the new file that stand unchanged in the old one, and where."""
+    """Where each line of the new file stood in the old one; changed lines by their place, new ones not at all."""
     matcher = difflib.SequenceMatcher(None, before.lines, after.lines, autojunk=False)
-    return {b + k + 1: a + k + 1 for a, b, size in matcher.get_matching_blocks() for k in range(size)}
+    found: dict[int, int] = {}
+    for kind, old, old_end, new, new_end in matcher.get_opcodes():
+        if kind == "equal" or old_end - old == new_end - new:
+            found.update({new + k + 1: old + k + 1 for k in range(new_end - new)})
+    return found
 
 
 def real(path: str) -> str:

@@ -29,9 +29,7 @@ def digest(tensor: torch.Tensor) -> Digest:
             flat = torch.view_as_real(flat).reshape(-1)
         flat = flat.to("cpu", torch.float64)
         chosen = flat[:: math.ceil(flat.numel() / ENTRIES)] if flat.numel() > ENTRIES else flat
-        return Digest(
-            tuple(plain.shape), dtype, float(flat.norm()), float(flat.sum()), tuple(chosen.tolist())
-        )
+        return Digest(tuple(plain.shape), dtype, float(flat.norm()), float(flat.sum()), tuple(chosen.tolist()))
 
 
 class Tape:
@@ -59,9 +57,7 @@ class Tape:
         self._hook.remove()
 
     def _backward(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = [
-            t for t in (outputs if isinstance(outputs, (tuple, list)) else (outputs,)) if _is_tensor(t)
-        ]
+        tensors = [t for t in (outputs if isinstance(outputs, (tuple, list)) else (outputs,)) if _is_tensor(t)]
         leaves, kept = _reach(tensors, weigh=self.weigh)
         self.kept.append(kept)
         result = self._run(outputs, *args, **kwargs)
@@ -76,9 +72,7 @@ class Tape:
         return result
 
     def _step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        gradients = [
-            p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
-        ]
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.steps.append(Step(type(optimizer).__name__, tuple(digest(g) for g in gradients)))
 
 

@@ -99,12 +99,8 @@ def fresh_default(spot: Spot) -> Found:
     variable = syntax.variable_of(written) if written is not None else None
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    pairs = list(
-        zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
-    )
-    pairs += [
-        (a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None
-    ]
+    pairs = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True))
+    pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
     body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     for argument, default in pairs:
         if isinstance(variable, ast.Name) and argument.arg == variable.id and body:

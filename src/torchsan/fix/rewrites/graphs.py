@@ -59,25 +59,14 @@ def keep_graph(spot: Spot) -> Found:
     source, statement = spot.source, spot.source.statement(spot.span)
     begin, end = source.bounds(spot.span)
     for node in ast.walk(statement) if statement is not None else ():
-        if (
-            not isinstance(node, (ast.Call, ast.Attribute))
-            or source.end(node) < begin
-            or source.start(node) > end
-        ):
+        if not isinstance(node, (ast.Call, ast.Attribute)) or source.end(node) < begin or source.start(node) > end:
             continue
         func = node.func if isinstance(node, ast.Call) else node
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(func, ast.Attribute)
-            and func.attr in CUTS
-            and not node.args
-        ):
+        if isinstance(node, ast.Call) and isinstance(func, ast.Attribute) and func.attr in CUTS and not node.args:
             kept = func.value
         elif isinstance(node, ast.Attribute) and node.attr == "data":
             kept = node.value
-        elif (
-            isinstance(node, ast.Call) and syntax.called(node) in ("tensor", "float") and len(node.args) == 1
-        ):
+        elif isinstance(node, ast.Call) and syntax.called(node) in ("tensor", "float") and len(node.args) == 1:
             kept = node.args[0]
             yield (
                 f"use {source.segment(kept)} itself",

@@ -136,9 +136,7 @@ def grad_mode_view(spot: Spot) -> Found:
         return
     first, last = source.line_start(statement.lineno), source.line_start((statement.end_lineno or 0) + 1)
     outer, inner = source.indent(block), source.indent(statement)
-    text = "".join(
-        outer + line.removeprefix(inner) for line in source.text[first:last].splitlines(keepends=True)
-    )
+    text = "".join(outer + line.removeprefix(inner) for line in source.text[first:last].splitlines(keepends=True))
     if len(block.body) == 1:
         yield "make the view in grad mode", [Edit(source.line_start(block.lineno), last, text)]
     elif block.body[-1] is statement:

@@ -71,11 +71,9 @@ def forward_later(spot: Spot) -> Found:
     if found is None:
         return
     step, backward, block = found
-    roots = {syntax.root_name(n.func) for n in ast.walk(backward) if _is_backward(n)}
-    if isinstance(backward, ast.Expr) and isinstance(backward.value, ast.Call):
-        roots |= syntax.loads(backward.value)
+    roots = syntax.loads(backward) if isinstance(backward, ast.Expr) else _backward_roots(backward)
     position = block.index(step)
-    makers = [
+    makers: list[ast.stmt] = [
         s for s in block[:position] if isinstance(s, (ast.Assign, ast.AugAssign)) and syntax.stores(s) & roots
     ]
     if not makers:
@@ -91,10 +89,10 @@ def forward_later(spot: Spot) -> Found:
             yield f"compute {', '.join(sorted(names))} after the step", edits
 
 
-def _is_backward(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
-    )
+def _backward_roots(statement: ast.stmt) -> set[str]:
+    """Names on which a statement, perhaps a whole block, calls backward."""
+    calls = [n.func for n in ast.walk(statement) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    return {syntax.root_name(func.value) for func in calls if func.attr == "backward"}
 
 
 def _slice(block: list[ast.stmt], last: ast.stmt) -> list[ast.stmt]:
@@ -135,18 +133,12 @@ def _hoisted(spot: Spot) -> Found:
     if loop is None:
         return
     block = source.block_of(loop)
-    used = {name for s in loop.body for name in syntax.loads(s)} - {
-        n for s in loop.body for n in syntax.stores(s)
-    }
+    used = {name for s in loop.body for name in syntax.loads(s)} - {n for s in loop.body for n in syntax.stores(s)}
     for statement in reversed(block[: block.index(loop)]):
         if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
             continue
         names = syntax.stores(statement)
-        if (
-            not names & used
-            or not source.owns_its_lines(statement)
-            or not source.owns_its_lines(loop.body[0])
-        ):
+        if not names & used or not source.owns_its_lines(statement) or not source.owns_its_lines(loop.body[0]):
             continue
         text = source.segment(statement)
         if "\n" in text:

@@ -31,9 +31,7 @@ Place = ast.Name | ast.Attribute | ast.Subscript
 
 def is_inplace_call(node: ast.AST) -> bool:
     """`x.mul_(…)`, `torch.relu_(x)`, `F.relu(x, inplace=True)`, `torch.add(a, b, out=x)`."""
-    return isinstance(node, ast.Call) and (
-        _underscored(node) or _inplace_argument(node) or out_of(node) is not None
-    )
+    return isinstance(node, ast.Call) and (_underscored(node) or _inplace_argument(node) or out_of(node) is not None)
 
 
 def _underscored(call: ast.Call) -> bool:
@@ -75,9 +73,7 @@ def root_name(node: ast.AST) -> str:
 def variable_of(node: ast.expr) -> ast.Name | ast.Attribute | None:
     """The name or attribute whose memory an expression is a view of: `x` for `x[0].view(-1)`, `x.data`."""
     while True:
-        if isinstance(node, ast.Subscript):
-            node = node.value
-        elif isinstance(node, ast.Attribute) and node.attr in VIEWS:
+        if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in VIEWS):
             node = node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
             node = node.func.value
@@ -94,9 +90,7 @@ def same(a: ast.AST, b: ast.AST) -> bool:
 
 
 def needs_parentheses(node: ast.expr, operator: ast.operator) -> bool:
-    if isinstance(
-        node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.List, ast.Tuple)
-    ):
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.List, ast.Tuple)):
         return isinstance(node, ast.Tuple)
     tight = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div, ast.MatMult, ast.Pow))
     return not (tight and isinstance(operator, (ast.Add, ast.Sub)))
@@ -146,9 +140,7 @@ def is_read_again(source: Source, statement: ast.stmt, target: ast.expr) -> bool
         return True
     scope = source.scope_of(statement)
     reads = [
-        n
-        for n in ast.walk(scope)
-        if isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)
+        n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)
     ]
     end = source.end(statement)
     if any(source.start(read) >= end for read in reads):

@@ -97,9 +97,7 @@ def _calls(spot: Spot, statement: ast.stmt) -> list[ast.Call]:
 def _augmented(source: Source, statement: ast.AugAssign) -> Found:
     target, operator = source.segment(statement.target), OPERATORS[type(statement.op)]
     value = source.segment(statement.value)
-    if isinstance(statement.target, ast.Name) and not syntax.is_read_again(
-        source, statement, statement.target
-    ):
+    if isinstance(statement.target, ast.Name) and not syntax.is_read_again(source, statement, statement.target):
         return
     right = f"({value})" if syntax.needs_parentheses(statement.value, statement.op) else value
     # Only the operator changes, so that comments and line breaks inside the value stay.
@@ -123,9 +121,7 @@ def _short(text: str) -> str:
 def _indexed(source: Source, statement: ast.Assign, target: ast.Subscript) -> Found:
     """`x[mask] = value` as an expression of x."""
     tensor, index = source.segment(target.value), source.segment(target.slice)
-    if not isinstance(target.value, (ast.Name, ast.Attribute)) or isinstance(
-        target.slice, (ast.Slice, ast.Tuple)
-    ):
+    if not isinstance(target.value, (ast.Name, ast.Attribute)) or isinstance(target.slice, (ast.Slice, ast.Tuple)):
         return
     if not syntax.is_read_again(source, statement, target.value):
         return
@@ -170,9 +166,7 @@ def _call(source: Source, statement: ast.stmt, call: ast.Call, *, rebind: bool) 
         return
     variable = written if isinstance(written, (ast.Name, ast.Attribute, ast.Subscript)) else None
     if isinstance(variable, ast.Attribute) and variable.attr == "data":
-        variable = (
-            variable.value if isinstance(variable.value, (ast.Name, ast.Attribute, ast.Subscript)) else None
-        )
+        variable = variable.value if isinstance(variable.value, (ast.Name, ast.Attribute, ast.Subscript)) else None
     edits, title = _twin(source, call, written)
     if not edits:
         return

@@ -9,7 +9,7 @@ from torchsan.fix.proof import Verdict
 from torchsan.fix.source import Source, diff, line_map, real
 from torchsan.fix.trial import Trial
 from torchsan.model import Applicability, Finding, Fix, Span
-from torchsan.model.source import real_path
+from torchsan.model.source import real_path, shown_path
 
 
 @dataclass(slots=True)
@@ -77,10 +77,8 @@ def as_written(finding: Finding, edited: Sources, files: dict[str, Source]) -> F
 
 
 def _moved(span: Span, maps: dict[str, dict[int, int]]) -> Span:
-    lines = maps.get(real(real_path(span.path)))
-    if lines is None:
-        return span
+    lines = maps.get(real(real_path(span.path)), {})
     # A line that an edit has put in is told by the nearest one above it.
-    known = next((n for n in range(span.line, 0, -1) if n in lines), 0)
-    shift = lines.get(known, span.line) - span.line
-    return replace(span, line=span.line + shift, end_line=span.end_line + shift)
+    known = next((n for n in range(span.line, 0, -1) if n in lines), None)
+    shift = lines[known] - known if known is not None else 0
+    return replace(span, path=shown_path(span.path), line=span.line + shift, end_line=span.end_line + shift)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torchsan.fix.trial import Mode, Trial
-from torchsan.model import Report
+from torchsan.model import Finding, Report
+from torchsan.model.source import real_path
 from torchsan.observe import program
 from torchsan.observe.program import StopProgram
 
@@ -70,7 +72,7 @@ class Recording:
         if self._tape is not None:
             trial.passes, trial.steps, trial.kept = self._tape.passes, self._tape.steps, self._tape.kept
             trial.stopped = trial.stopped or self._tape.stopped
-        trial.findings = list(self.report.findings)
+        trial.findings = [_with_full_paths(finding) for finding in self.report.findings]
         trial.troubles = list(self.report.notes)
         return trial
 
@@ -84,6 +86,11 @@ class Recording:
         if self._tape is not None:
             self._tape.stop()
         sys.stdout.flush()
+
+
+def _with_full_paths(finding: Finding) -> Finding:
+    """Reports tell paths from where a process was started; trials are read by another process."""
+    return replace(finding, spans=tuple(replace(s, path=real_path(s.path)) for s in finding.spans))
 
 
 def _one_line(error: BaseException) -> str:

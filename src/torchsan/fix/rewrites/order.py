@@ -73,9 +73,8 @@ def forward_later(spot: Spot) -> Found:
     step, backward, block = found
     roots = syntax.loads(backward) if isinstance(backward, ast.Expr) else _backward_roots(backward)
     position = block.index(step)
-    makers: list[ast.stmt] = [
-        s for s in block[:position] if isinstance(s, (ast.Assign, ast.AugAssign)) and syntax.stores(s) & roots
-    ]
+    above: list[ast.stmt] = [s for s in block[:position] if isinstance(s, (ast.Assign, ast.AugAssign))]
+    makers = [s for s in above if syntax.stores(s) & roots]
     if not makers:
         return
     target = block[position + 1]

@@ -181,11 +181,12 @@ def _call(source: Source, statement: ast.stmt, call: ast.Call, *, rebind: bool) 
         )
         return
     yield title, edits
-    if rebind and isinstance(statement, ast.Assign) and isinstance(variable, (ast.Name, ast.Attribute)):
-        if not any(syntax.same(variable, target) for target in statement.targets):
-            name = source.segment(variable)
-            at = source.start(statement.value)
-            yield f"{name} = {title}", [*edits, Edit(at, at, f"{name} = ")]
+    if not rebind or not isinstance(statement, ast.Assign) or not isinstance(variable, (ast.Name, ast.Attribute)):
+        return
+    if not any(syntax.same(variable, target) for target in statement.targets):
+        name = source.segment(variable)
+        at = source.start(statement.value)
+        yield f"{name} = {title}", [*edits, Edit(at, at, f"{name} = ")]
 
 
 def _twin(source: Source, call: ast.Call, written: ast.expr) -> tuple[list[Edit], str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import random
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from torchsan.fix.trial import Mode
 
 if TYPE_CHECKING:
     from torchsan.observe.program import Program
+
+SEED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,18 @@ def main(request_path: str, answer_path: str) -> None:
     overlay.install(request.files)
     loaded = _load(request)
     recording = Recording(request.mode, request.limit)
-    program.when_torch_is_imported(lambda: recording.start(code=loaded.code, root=loaded.search_path))
+    random.seed(SEED)
+
+    def torch_imported() -> None:
+        import torch
+
+        # A program that sets no seed must draw the same numbers in every trial, or nothing could be compared.
+        torch.manual_seed(SEED)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(SEED)
+        recording.start(code=loaded.code, root=loaded.search_path)
+
+    program.when_torch_is_imported(torch_imported)
     trial = recording.run(lambda: program.run(loaded))
     with open(answer_path, "wb") as file:
         pickle.dump(trial, file)

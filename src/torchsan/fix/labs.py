@@ -17,6 +17,9 @@ from torchsan.fix.child import Request
 from torchsan.fix.source import Source
 from torchsan.fix.trial import Mode, Trial
 
+# Sets of strings are ordered by hash: the same in every trial.
+SAME = {"PYTHONHASHSEED": "0"}
+
 
 class Lab(Protocol):
     """Runs the program with some files replaced."""
@@ -79,7 +82,7 @@ class Subprocess:
         ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
         # No compiled file may be left in the user's folders by a trial.
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", **SAME}
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> bool:

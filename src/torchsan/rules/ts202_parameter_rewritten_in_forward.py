@@ -60,7 +60,7 @@ class Fixed(torch.nn.Module):
 Fixed()(torch.ones(3)).sum().backward()
 """
 
-FIXES = (("mutated", "local_value"),)
+FIXES = (("mutated", "local_value"), ("mutated", "set_once"))
 
 
 def judge(event: Any, history: Any) -> Finding | None:

@@ -21,6 +21,7 @@ REWRITES: dict[str, Rewrite] = {
     "leaf_write": leaves.leaf_write,
     "under_no_grad": leaves.under_no_grad,
     "local_value": leaves.local_value,
+    "set_once": leaves.set_once,
     "copy_into": leaves.copy_into,
     "grad_mode_view": leaves.grad_mode_view,
     "no_grad_for_inference": leaves.no_grad_for_inference,

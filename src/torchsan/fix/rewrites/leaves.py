@@ -162,3 +162,22 @@ def no_grad_for_inference(spot: Spot) -> Found:
                     [Edit(end - len(func.attr), end, "no_grad")],
                 )
                 return
+
+
+def set_once(spot: Spot) -> Found:
+    """Give a parameter its value in the constructor, not in every forward."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    forward = source.function_of(statement) if statement is not None else None
+    owner = source.parents.get(forward) if forward is not None else None
+    if not isinstance(statement, ast.Assign) or forward is None or not isinstance(owner, ast.ClassDef):
+        return
+    maker = next((n for n in owner.body if isinstance(n, Function) and n.name == "__init__"), None)
+    own = syntax.stores(forward) | {a.arg for a in forward.args.args[1:]}
+    text = source.segment(statement)
+    alone = len(source.block_of(statement)) == 1 or not source.owns_its_lines(statement)
+    if maker is None or alone or "\n" in text or own & syntax.loads(statement):
+        return
+    first, last = source.line_start(statement.lineno), source.line_start((statement.end_lineno or 0) + 1)
+    edit = syntax.insert_after(source, maker.body[-1], text)
+    if edit is not None:
+        yield "set it once, in the constructor", [Edit(first, last, ""), edit]

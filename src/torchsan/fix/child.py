@@ -70,8 +70,8 @@ def main(request_path: str, answer_path: str) -> None:
 
     program.when_torch_is_imported(torch_imported)
     trial = recording.run(lambda: program.run(loaded))
-    with open(answer_path, "wb") as file:
-        pickle.dump(trial, file)
+    with open(answer_path, "wb") as answer:
+        pickle.dump(trial, answer)
     sys.stdout.flush()
     sys.stderr.flush()
     # The program's threads and exit handlers had their run: a trial ends here, whatever they still wait for.

@@ -38,7 +38,7 @@ class Recording:
         if self.mode == "heal":
             from torchsan.observe.healing import heal
 
-            self._heal = heal()
+            self._heal = heal(codes=[code] if code is not None else [])
             self._heal.__enter__()
             return
         self._recorder = Recorder(self.report)

@@ -51,6 +51,7 @@ def main(request_path: str, answer_path: str) -> None:
     from torchsan.fix import overlay
     from torchsan.fix.recording import Recording
     from torchsan.observe import program
+    from torchsan.observe.imports import after_import
 
     with open(request_path, "rb") as file:
         request: Request = pickle.load(file)
@@ -68,7 +69,7 @@ def main(request_path: str, answer_path: str) -> None:
             sys.modules["numpy"].random.seed(SEED)
         recording.start(code=loaded.code, root=loaded.search_path)
 
-    program.when_torch_is_imported(torch_imported)
+    after_import("torch", torch_imported)
     trial = recording.run(lambda: program.run(loaded))
     with open(answer_path, "wb") as answer:
         pickle.dump(trial, answer)

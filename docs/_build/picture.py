@@ -22,9 +22,9 @@ def main() -> None:
     command = [sys.executable, "-m", "torchsan", "fix", "--format", "json", "examples/residual_net.py"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     report = Report.from_json(json.loads(done.stdout))
-    console = Console(record=True, width=112, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=126, file=io.StringIO(), force_terminal=True)
     console.print("[bold]$ torchsan fix examples/residual_net.py[/bold]\n", highlight=False)
-    for line in lines(report, Options(width=110)):
+    for line in lines(report, Options(width=124)):
         console.print(line, highlight=False)
     target = ROOT / "docs" / "images" / "demo.svg"
     target.parent.mkdir(exist_ok=True)

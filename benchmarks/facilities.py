@@ -24,7 +24,7 @@ import torchsan
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.observe.test_hazards import LOUD, SETUP, SILENT  # noqa: E402
+from tests.observe.test_hazards import LOUD, SETUP, SILENT
 
 
 def marked(source: str, mark: str) -> set[int]:
@@ -103,9 +103,7 @@ def main() -> None:
         for kind, programs in (("loud", LOUD), ("silent", SILENT)):
             for facility in (plain, anomaly, watch):
                 totals = count(programs, Path(folder), facility)
-                print(
-                    f"{kind:7}{facility.__name__:9}{len(programs):>10}{totals[0]:>10}{totals[1]:>13}{totals[2]:>14}"
-                )
+                print(f"{kind:7}{facility.__name__:9}{len(programs):>10}{totals[0]:>10}{totals[1]:>13}{totals[2]:>14}")
 
 
 if __name__ == "__main__":

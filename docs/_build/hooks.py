@@ -73,11 +73,11 @@ def errors_page(rules: dict[str, Rule]) -> str:
     return "\n".join(parts)
 
 
-def _torchsan(program: Path) -> str:
-    """What `torchsan run` says about a program; its own output is dropped."""
+def _torchsan(program: Path, verb: str, factory: str) -> str:
+    """What a verb says about a program; the program's own output is dropped."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100", "NO_COLOR": "1"}
     report = program.with_suffix(".report")
-    command = [sys.executable, "-m", "torchsan", "run", "--output", str(report), program.name]
+    command = [sys.executable, "-m", "torchsan", verb, "--output", str(report), program.name + factory]
     subprocess.run(command, cwd=program.parent, env=environment, capture_output=True, timeout=120)
     try:
         text = report.read_text(encoding="utf-8") if report.exists() else ""
@@ -90,10 +90,11 @@ def _torchsan(program: Path) -> str:
 def _case(folder: Path) -> str:
     about = tomllib.loads((folder / "about.toml").read_text(encoding="utf-8"))
     before, after = folder / "before.py", folder / "after.py"
-    told = _torchsan(before)
+    how = (about.get("verb", "run"), about.get("factory", ""))
+    told = _torchsan(before, *how)
     if about["code"] not in told:
         log.warning("gallery: %s is not reported as %s", before, about["code"])
-    if (silent := _torchsan(after)) and "[TS" in silent:
+    if (silent := _torchsan(after, *how)) and "[TS" in silent:
         log.warning("gallery: %s is reported, and should not be: %s", after, silent)
     program = before.read_text(encoding="utf-8")
     texts = [path.read_text(encoding="utf-8").splitlines() for path in (before, after)]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
+import json
 import re
-import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 from rich.console import Console
 
-import torchsan
+from torchsan.model import Report
 from torchsan.report import Options
 from torchsan.report.full import lines
 
@@ -18,12 +19,12 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def main() -> None:
-    block = torchsan.watch()
-    with contextlib.suppress(RuntimeError), block, contextlib.redirect_stdout(io.StringIO()):
-        runpy.run_path(str(ROOT / "examples" / "residual_net.py"), run_name="__main__")
-    console = Console(record=True, width=112, file=io.StringIO(), force_terminal=True)
-    console.print("[bold]$ torchsan run examples/residual_net.py[/bold]\n", highlight=False)
-    for line in lines(block.report, Options(width=110)):
+    command = [sys.executable, "-m", "torchsan", "fix", "--format", "json", "examples/residual_net.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    report = Report.from_json(json.loads(done.stdout))
+    console = Console(record=True, width=126, file=io.StringIO(), force_terminal=True)
+    console.print("[bold]$ torchsan fix examples/residual_net.py[/bold]\n", highlight=False)
+    for line in lines(report, Options(width=124)):
         console.print(line, highlight=False)
     target = ROOT / "docs" / "images" / "demo.svg"
     target.parent.mkdir(exist_ok=True)

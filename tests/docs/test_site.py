@@ -17,6 +17,12 @@ from torchsan.rules import Rule, all_rules
 
 DOCS = Path(__file__).parents[2] / "docs"
 CASES = sorted(path.parent for path in (DOCS / "gallery").glob("*/about.toml"))
+
+
+def _about(case: Path) -> dict[str, str]:
+    return tomllib.loads((case / "about.toml").read_text(encoding="utf-8"))
+
+
 RULES = all_rules()
 
 
@@ -53,12 +59,28 @@ def _watched(program: Path) -> tuple[Report, bool]:
     return watch.report, True
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+RUN = [case for case in CASES if _about(case).get("verb", "run") == "run"]
+VERIFIED = [case for case in CASES if _about(case).get("verb") == "verify"]
+
+
+@pytest.mark.parametrize("case", RUN, ids=lambda case: case.name)
 def test_a_case_is_reported_before_and_silent_after(case: Path) -> None:
-    about = tomllib.loads((case / "about.toml").read_text(encoding="utf-8"))
+    about = _about(case)
     before, _ = _watched(case / "before.py")
     after, ran = _watched(case / "after.py")
     assert about["code"] in [finding.code for finding in before.alarms]
     assert about["code"] in RULES
     assert ran
+    assert after.findings == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", VERIFIED, ids=lambda case: case.name)
+def test_a_capture_is_reported_before_and_faithful_after(case: Path) -> None:
+    verify: Any = torchsan.verify
+    about = _about(case)
+    factory = about["factory"].removeprefix(":")
+    before = verify(*runpy.run_path(str(case / "before.py"))[factory](), budget=30)
+    after = verify(*runpy.run_path(str(case / "after.py"))[factory](), budget=30)
+    assert about["code"] in [finding.code for finding in before.alarms]
     assert after.findings == []

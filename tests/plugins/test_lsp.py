@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pygls", reason="needs pygls: pip install 'torchsan[lsp]'")
-pytest.importorskip("torchsan.check.analyse", reason="torchsan.check is not here")
 
 from lsprotocol import types
 from pygls.lsp.client import BaseLanguageClient

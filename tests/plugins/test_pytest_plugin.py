@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import re
 import subprocess
@@ -195,7 +194,6 @@ def test_straight(torchsan_verify):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("torchsan.verify") is None, reason="torchsan.verify is not here")
 def test_captures_are_verified(project: Path) -> None:
     (project / "tests" / "test_it.py").write_text(VERIFY)
     output, _ = _pytest(project, "-rA")

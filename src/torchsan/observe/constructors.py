@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import weakref
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -18,6 +19,7 @@ from torchsan.observe.sites import Site, site_of
 _made: weakref.WeakKeyDictionary[torch.nn.Module, Site] = weakref.WeakKeyDictionary()
 
 
+@cache
 def _inplace_classes() -> list[type]:
     found = []
     for value in vars(torch.nn).values():

@@ -10,7 +10,7 @@ import os
 import sys
 import sysconfig
 import threading
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from types import CodeType, FrameType
 
@@ -37,8 +37,11 @@ def add_user_root(folder: str) -> None:
     """Count code below this folder as the user's, wherever it is installed."""
     _user_roots.add(os.path.join(os.path.realpath(folder), ""))
     _kinds.clear()
+    kind_of_path.cache_clear()
 
 
+# Every start of a recorder asks about every module, and the answer takes a walk along the file system.
+@cache
 def kind_of_path(path: str) -> int:
     if path.startswith(_TORCHSAN):
         return OURS

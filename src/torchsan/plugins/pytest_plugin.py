@@ -13,6 +13,7 @@ pytest loads this file in every run, so it imports nothing but pytest until a te
 from __future__ import annotations
 
 import copy
+import importlib.util
 import sys
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if mode not in MODES:
         raise pytest.UsageError(f"{OPTION} is {' or '.join(MODES)}, not {mode!r}")
+    if importlib.util.find_spec("torch") is None:
+        raise pytest.UsageError(f"{OPTION} needs torch, which is not installed")
     config.pluginmanager.register(_Watcher(mode, config.getini("torchsan_ignore")), "torchsan-watcher")
 
 
@@ -130,8 +133,10 @@ def torchsan_verify() -> Callable[..., Report]:
     import torchsan
     from torchsan.report import render
 
+    verify: Any = torchsan.verify
+
     def check(model: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Report:
-        report: Report = torchsan.verify(model, args, kwargs, **options)
+        report: Report = verify(model, args, kwargs, **options)
         faithful = [capture.outcome == "faithful" for capture in report.captures]
         if not (all(faithful) and faithful if options.get("methods") else any(faithful)):
             outcomes = ", ".join(f"{capture.method} {capture.outcome}" for capture in report.captures)

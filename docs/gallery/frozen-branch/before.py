@@ -1,0 +1,14 @@
+import torch
+from torch import nn
+
+
+class Limiter(nn.Module):
+    def forward(self, x):
+        peak = x.abs().max()
+        if peak > 1.0:
+            x = x / peak
+        return x * 0.5
+
+
+def make():
+    return Limiter(), (torch.linspace(-0.5, 0.5, 8),)

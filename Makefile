@@ -14,7 +14,8 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)
-	@$(BIN)/torchsan run --color always examples/residual_net.py; true
+	@echo '$$ torchsan fix examples/residual_net.py'
+	@$(BIN)/torchsan fix --color always examples/residual_net.py || test $$? -eq 1
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -31,6 +32,7 @@ page:
 # The pictures of that page, made by its test in a real Chromium.
 screenshots: $(STAMP)
 	mkdir -p docs/images
+	$(BIN)/python docs/_build/picture.py
 	TORCHSAN_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/python -m pytest tests/report/test_page.py -k real_run
 
 # The site, in site/; the gallery's programs are run while it is built, and any warning is an error.

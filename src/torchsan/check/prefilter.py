@@ -18,6 +18,11 @@ _CALL = re.compile(r"([A-Za-z_][\w.]*(?:\[\w+\])?)\(")
 _DOTTED = re.compile(r"[\w.]+")
 _TARGET = re.compile(r"[\w.]+$")
 _HARMLESS = (".shape", ".size", ".device", ".dtype", ".dim", ".ndim", ".numel", ".append", ".items", ".keys")
+_READS_BEFORE = (
+    *("+", "-", "len(", "isinstance(", "range(", "zeros_like(", "ones_like(", "empty_like(", "if", "not"),
+    *("return", "print(", "enumerate(", "list(", "tuple(", "append("),
+)
+_READS_AFTER = (" is", " + ", " - ", " ==", " in", " !=", " if", " an", " or")
 _NOT_TENSOR_STARTS = (
     "0\n",
     "1\n",
@@ -170,6 +175,13 @@ def _writes(text: str) -> list[tuple[str, int]]:
             continue
         if target:
             found.append((target, start))
+    at = text.find(".data = ")
+    while at >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        target = _root(text[start:at])
+        if target:
+            found.append((target, start))
+        at = text.find(".data = ", at + 8)
     return found
 
 
@@ -352,9 +364,17 @@ def _history(text: str, name: str, start: int, end: int) -> tuple[int, bool]:
             elif head.startswith("#"):
                 pass
             elif not (follows[:1] == "." and text.startswith(_HARMLESS, after)) and before != "#":
-                used = used or not (head.startswith("def ") or follows.startswith((": ", "=")))
+                harmless = head.startswith("def ") or follows.startswith((": ", "=")) or _saves_nothing(head, follows)
+                used = used or not harmless
         at = text.find(name, after, end)
     return binding, used
+
+
+def _saves_nothing(head: str, follows: str) -> bool:
+    """Whether a name between these two is read in a way that keeps no tensor: a sum, a test, a length."""
+    if follows[:2] in (" *", " /", " @") or follows[:1] in (".", "["):
+        return False
+    return head.endswith(_READS_BEFORE) or (follows in _READS_AFTER and not head.endswith(("*", "/", "@", ".")))
 
 
 def _rest(text: str, at: int) -> str:

@@ -9,5 +9,6 @@ VERBS = {
     "verify": "is a trace, script, export or ONNX of this model faithful to it?",
     "report": "show a report that --format json wrote, in another format",
     "lsp": "be a language server for editors",
+    "fix": "propose the smallest edits, prove them by running, show a diff",
     "explain": "tell about a rule: what it is, why, how to fix it",
 }

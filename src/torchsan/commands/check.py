@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import linecache
 import os
 import sys
 from collections import Counter
@@ -95,8 +96,6 @@ def _results(args: argparse.Namespace, config: Config) -> list[Result]:
 
 
 def _standard_input(name: str, possible: bool) -> Result:
-    import linecache
-
     try:
         source = Source(name, decoded(sys.stdin.buffer.read()))
     except Unreadable as error:
@@ -152,7 +151,8 @@ def _without_known(findings: list[Finding], config: Config, args: argparse.Names
 
 
 def _show_cells(findings: list[Finding]) -> None:
-    """Make the lines of notebook cells known to renderers."""
+    """Make the lines of notebook cells known to renderers, and forget lines of files that have changed."""
+    linecache.checkcache()
     from torchsan.check.files import read
     from torchsan.model.source import real_path
 

@@ -78,7 +78,7 @@ class OpEffects:
 
 
 def _thing(what: str) -> str:
-    if what.startswith("out"):
+    if what.startswith("out") and what[3:].isdigit():
         return "its result" if what == "out0" else f"its result number {int(what[3:]) + 1}"
     return f"its argument `{what}`"
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from types import FrameType, TracebackType
+from collections.abc import Iterable
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -165,13 +166,16 @@ class heal:
     Nothing is copied where nothing is written. The report lists what was kept and then needed: the lines to mend.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, codes: Iterable[CodeType] = ()) -> None:
         self.report = Report()
+        # Code that no import will show: that of a main script.
+        self._codes = tuple(codes)
         self._writes: Recorder | None = None
         self._kept: _Kept | None = None
 
     def __enter__(self) -> Report:
         self._writes = Recorder(self.report, judging=False)
+        self._writes.codes.extend(self._codes)
         self._writes.start()
         self._kept = _Kept(Recorder(self.report))
         self._kept.start()

@@ -30,8 +30,13 @@ def _clip(text: str, start: int, end: int, width: int) -> tuple[str, int, int]:
     if len(text) <= width:
         return text, start, end
     left = max(0, min(start - 8, len(text) - width))
-    shown = ("…" if left else "") + text[left + bool(left) : left + width - 1] + "…"
-    return shown, start - left, min(end - left, width - 1)
+    right = left + width
+    shown = text[left:right]
+    if left:
+        shown = "…" + shown[1:]
+    if right < len(text):
+        shown = shown[:-1] + "…"
+    return shown, start - left, min(end - left, width)
 
 
 def _underlined(span: Span, text: str) -> tuple[int, int]:

@@ -7,7 +7,7 @@ A rule module is named `tsNNN_what_is_wrong.py` and holds
     BAD, GOOD           runnable programs; the line to report in BAD ends with `# <- TS101`
     judge(event, history) -> Finding | None     from a run; optional
     check(fact, flow) -> Finding | None         from source; optional
-    FIXES               candidate rewrites, cheapest first; optional
+    FIXES               (role of a span, rewrite) pairs for `torchsan fix`, cheapest first; optional
     DEFAULT             False for rules that only speak when selected; optional
 
 and nothing else needs to be told: the tests, the documentation and `torchsan explain` find it here.

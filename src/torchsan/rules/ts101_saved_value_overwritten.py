@@ -46,6 +46,15 @@ h = h + 1.0
 h.sum().backward()
 """
 
+FIXES = (
+    ("origin", "inplace_false"),
+    ("mutated", "out_of_place"),
+    ("saved", "clone_saved"),
+    ("mutated", "clone_before_write"),
+    ("mutated", "clone_argument"),
+    ("saved", "clone_saved_result"),
+)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, StaleSave) or event.silent:

@@ -47,6 +47,8 @@ with torch.no_grad():
     weight -= 0.1 * weight.grad
 """
 
+FIXES = (("mutated", "leaf_write"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, RefusedWrite) or event.reason != "leaf":

@@ -46,6 +46,8 @@ log_std = log_std.clamp(-20, 2)
 (mean + log_std.exp()).sum().backward()
 """
 
+FIXES = (("mutated", "leaf_write"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, RefusedWrite) or event.reason not in ("leaf-view", "multi-view"):

@@ -48,6 +48,8 @@ first.mul_(layer.weight.sum())
 out.sum().backward()
 """
 
+FIXES = (("origin", "grad_mode_view"), ("mutated", "out_of_place"), ("mutated", "under_no_grad"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, RefusedWrite) or event.reason != "no-grad-view":

@@ -57,6 +57,13 @@ actor_loss = -critic(actor(state)).mean()
 actor_loss.backward()
 """
 
+FIXES = (
+    ("mutated", "step_later"),
+    ("mutated", "forward_later"),
+    ("needed", "rebuild"),
+    ("needed", "detach_carried"),
+)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, StaleSave):

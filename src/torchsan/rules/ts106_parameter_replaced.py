@@ -60,6 +60,8 @@ class Shift(torch.nn.Module):
 Shift()(torch.ones(3)).sum().backward()
 """
 
+FIXES = (("mutated", "local_value"), ("mutated", "copy_into"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, RefusedWrite) or event.reason != "parameter-replaced":

@@ -47,6 +47,8 @@ with torch.inference_mode():
 total = total / 3
 """
 
+FIXES = (("mutated", "out_of_place"), ("origin", "no_grad_for_inference"), ("mutated", "clone_before_write"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, RefusedWrite) or event.reason != "inference":

@@ -68,6 +68,8 @@ y *= 3
 y.sum().backward()
 """
 
+FIXES = (("origin", "out_of_place"), ("mutated", "out_of_place"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, RefusedWrite) or event.reason != "custom-function":

@@ -69,6 +69,8 @@ loss = net(torch.ones(3)) + net(torch.zeros(3))
 loss.backward()
 """
 
+FIXES = (("saved", "clone_saved"), ("mutated", "out_of_place"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, StaleSave) or event.memory.kind != "buffer":

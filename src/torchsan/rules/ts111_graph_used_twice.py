@@ -46,6 +46,8 @@ for step in range(2):
     hidden.pow(2).sum().backward()
 """
 
+FIXES = (("needed", "detach_carried"), ("needed", "rebuild"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, GraphReused):

@@ -51,6 +51,14 @@ HOW = {
     "collective": "by a collective operation",
 }
 
+FIXES = (
+    ("mutated", "array_copy"),
+    ("aliased", "array_copy"),
+    ("mutated", "out_of_place"),
+    ("mutated", "clone_before_write"),
+    ("saved", "clone_saved"),
+)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, StaleSave) or not event.silent or event.write.kind not in HOW:

@@ -60,6 +60,8 @@ class Fixed(torch.nn.Module):
 Fixed()(torch.ones(3)).sum().backward()
 """
 
+FIXES = (("mutated", "local_value"), ("mutated", "set_once"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, ParameterRewritten) or event.write.line is None:

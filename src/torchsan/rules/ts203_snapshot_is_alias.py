@@ -54,6 +54,8 @@ for _ in range(3):
 model.load_state_dict(best)
 """
 
+FIXES = (("cause", "deep_copy"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, AliasedSnapshot):

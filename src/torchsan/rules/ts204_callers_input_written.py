@@ -57,6 +57,13 @@ stem = torch.nn.Linear(4, 4)
 block(stem(torch.randn(8, 4))).sum().backward()
 """
 
+FIXES = (
+    ("cause", "inplace_false"),
+    ("mutated", "fresh_result"),
+    ("cause", "clone_argument"),
+    ("mutated", "clone_argument"),
+)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, InputOverwritten) or event.write.line is None:

@@ -52,6 +52,8 @@ for _ in range(3):
     accumulate(torch.ones(3))
 """
 
+FIXES = (("mutated", "fresh_default"), ("mutated", "fresh_result"), ("mutated", "clone_global"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, SharedDefaultWritten) or event.write.line is None:

@@ -47,6 +47,8 @@ loss = (action.pow(2).sum(-1, keepdim=True) - value).mean()
 loss.backward()
 """
 
+FIXES = (("cause", "keep_graph"), ("cause", "retain_grad"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, GradientCut):

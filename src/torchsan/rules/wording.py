@@ -132,7 +132,7 @@ def story(event: StaleSave) -> str:
             return "weights are clipped between forward and backward; clip after the optimizer's step"
         return "weights are updated by hand (an average, a copy) between forward and backward; do it after backward"
     if write.op in ("__isub__", "__itruediv__", "sub_", "div_"):
-        return "a tensor is normalised in place; `x = x - m` makes a new one"
+        return "the value is shifted or scaled in place, as in normalising; `x = x - m` makes a new tensor"
     if write.op == "__iadd__" and not result_saved(save):
         return "`+=` writes into the tensor itself; a residual sum needs `x = x + y` here"
     return ""

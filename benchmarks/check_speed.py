@@ -1,0 +1,80 @@
+"""CPU seconds of `torchsan check` beside ast.parse, ruff and TorchFix: `python benchmarks/check_speed.py FOLDER`.
+
+Parsing and checking take turns, batch by batch, so that a busy machine slows both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+from torchsan.check.files import find_files
+from torchsan.check.runner import BATCH, check_batch
+
+
+def cold(files: list[str]) -> tuple[float, float]:
+    """Seconds to parse every file, and to check every file."""
+    check_batch(files[:2])
+    parsing = checking = 0.0
+    for start in range(0, len(files), BATCH):
+        batch = files[start : start + BATCH]
+        texts = [Path(file).read_bytes() for file in batch]
+        began = time.process_time()
+        for text in texts:
+            ast.parse(text)
+        parsing += time.process_time() - began
+        began = time.process_time()
+        check_batch(batch)
+        checking += time.process_time() - began
+    return parsing, checking
+
+
+def of_command(words: list[str]) -> float:
+    """CPU seconds of a command and its children."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--every", type=int, default=1, help="take every Nth file")
+    parser.add_argument("--torchfix-files", type=int, default=30, help="TorchFix is slow: only so many files")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    files = [f for f in find_files([args.folder]) if f.endswith(".py")][:: args.every]
+    parsing, checking = cold(files)
+    print(f"{len(files)} files")
+    print(f"ast.parse            {parsing:8.2f} s   1.00")
+    print(f"torchsan check, cold {checking:8.2f} s   {checking / parsing:.2f}")
+    torchsan = [sys.executable, "-m", "torchsan", "check", "--format", "concise"]
+    with tempfile.TemporaryDirectory() as cache:
+        words = [*torchsan, "--cache-dir", cache, args.folder]
+        of_command(words)
+        print(f"torchsan check, warm {of_command(words):8.2f} s   (the whole folder, a process of its own)")
+    print(f"torchsan, one file   {of_command([*torchsan, '--no-cache', files[len(files) // 2]]):8.2f} s")
+    ruff = shutil.which("ruff", path=os.path.dirname(sys.executable)) or shutil.which("ruff")
+    if ruff:
+        print(f"ruff                 {of_command([ruff, 'check', '--isolated', '--no-cache', *files]):8.2f} s")
+    torchfix = shutil.which("torchfix", path=os.path.dirname(sys.executable)) or shutil.which("torchfix")
+    if torchfix:
+        some = files[:: max(1, len(files) // args.torchfix_files)]
+        seconds = of_command([torchfix, "--select=ALL", *some])
+        base = cold(some)[0]
+        print(f"TorchFix             {seconds:8.2f} s   {seconds / base:.0f} times ast.parse, on {len(some)} files")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""`torchsan fix`: the smallest edit that makes a program right, proved by running it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_output, emit
+from torchsan.errors import UsageError
+from torchsan.fix import files
+from torchsan.fix.engine import Engine
+from torchsan.fix.labs import Subprocess
+from torchsan.fix.outcome import Outcome
+from torchsan.model import Report
+from torchsan.observe import program
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "torchsan fix [options] (SCRIPT | -m MODULE) [arguments of the program …]"
+    add_output_options(parser)
+    group = parser.add_argument_group("fixing")
+    group.add_argument("--apply", action="store_true", help="write the proved edits to the files")
+    group.add_argument("--steps", type=_positive, default=30, metavar="N", help="run N backward passes (default 30)")
+    group.add_argument(
+        "--timeout", type=_positive, default=600, metavar="SECONDS", help="end a run after this time (default 600)"
+    )
+    group.add_argument("--sandbox", action="store_true", help="run in an empty folder, for programs that write files")
+    group.add_argument("--quiet", action="store_true", help="do not tell what is being tried")
+    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="fix a module")
+    parser.add_argument("script", nargs="?", help="the script to fix")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def execute(args: argparse.Namespace) -> int:
+    check_output(args)
+    lab = _lab(args)
+    with _Progress(quiet=args.quiet) as progress:
+        outcome = Engine(lab, tell=progress.tell).run()
+    _check_rerun(outcome)
+    if args.apply and outcome.changed:
+        files.write((outcome.files[path], source) for path, source in outcome.changed.items())
+    emit(_report(outcome, args), args)
+    left = not outcome.clean or (bool(outcome.changed) and not args.apply)
+    return FOUND if outcome.mends and left else CLEAN
+
+
+def _lab(args: argparse.Namespace) -> Subprocess:
+    if args.module is not None:
+        if not args.module:
+            raise UsageError("-m needs the name of a module")
+        rest = [a for a in (args.script, *args.arguments) if a is not None]
+        return Subprocess(None, args.module[0], [*args.module[1:], *rest], args.steps, args.timeout, args.sandbox)
+    if args.script is None:
+        raise UsageError("name a script to fix, or a module with -m")
+    program.load_script(args.script, args.arguments)  # says what is wrong with the file, if something is
+    return Subprocess(args.script, None, args.arguments, args.steps, args.timeout, args.sandbox)
+
+
+def _check_rerun(outcome: Outcome) -> None:
+    """A program that fails for reasons of its own cannot be fixed by us."""
+    first = outcome.first
+    if first.failed and not first.alarms:
+        raise UsageError(f"the program does not run here, and not for a reason that torchsan knows: {_why(outcome)}")
+
+
+def _why(outcome: Outcome) -> str:
+    return outcome.first.error or f"it exits with {outcome.first.status}"
+
+
+def _report(outcome: Outcome, args: argparse.Namespace) -> Report:
+    command = ["fix", *([args.script] if args.script else args.module or []), *args.arguments]
+    report = Report(command=command, findings=outcome.findings())
+    proved = sum(mend.proved for mend in outcome.mends)
+    report.extra = {"fixed": proved, "runs": outcome.runs, "applied": bool(args.apply and outcome.changed)}
+    if not outcome.mends:
+        if args.format == "full":
+            report.notes.append(f"nothing to fix in {len(outcome.first.passes)} backward passes")
+        return report
+    written = "written to " + ", ".join(sorted(outcome.changed)) if args.apply else "--apply writes them"
+    words = f"{proved} of {len(outcome.mends)} mended in {outcome.runs} runs"
+    report.notes.append(f"{words}; {written}" if outcome.changed else words)
+    return report
+
+
+class _Progress:
+    """One line on the terminal that tells what is being tried; nothing where there is no terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._on = not quiet and sys.stderr.isatty()
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._on:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def tell(self, text: str) -> None:
+        if self._on:
+            print(f"\r\033[Ktorchsan: {text[:100]}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,84 @@
+"""Candidate edits for a finding: the rule names rewrites and the spans they apply to, cheapest first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from torchsan.errors import UsageError
+from torchsan.fix.files import is_users
+from torchsan.fix.source import Edit, Source, real
+from torchsan.model import Finding, Span
+from torchsan.model.source import real_path
+from torchsan.rules import all_rules
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One idea: edits to one file, in one sentence."""
+
+    title: str
+    source: Source
+    edits: tuple[Edit, ...]
+
+    def result(self) -> Source | None:
+        after = self.source.edited(self.edits)
+        return after if after is not None and after.raw != self.source.raw else None
+
+
+@dataclass(slots=True)
+class Sources:
+    """The files of the project as they stand after the edits accepted so far."""
+
+    files: dict[str, Source] = field(default_factory=dict)
+
+    def get(self, path: str) -> Source | None:
+        key = real(real_path(path))
+        if key not in self.files:
+            if not os.path.isfile(key) or not is_users(key):
+                return None
+            try:
+                self.files[key] = Source.read(key)
+            except UsageError:
+                return None
+        return self.files[key]
+
+    def with_file(self, source: Source) -> Sources:
+        return Sources({**self.files, source.path: source})
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a rewrite is asked for: a span of a finding, in its file."""
+
+    source: Source
+    span: Span
+    finding: Finding
+    sources: Sources
+
+    def spots(self, *roles: str) -> Iterator[Spot]:
+        """The finding's other spans of these roles that lie in files we may edit."""
+        for span in self.finding.spans:
+            source = self.sources.get(span.path) if span.role in roles else None
+            if source is not None:
+                yield Spot(source, span, self.finding, self.sources)
+
+
+def candidates(finding: Finding, sources: Sources) -> Iterator[Candidate]:
+    """Distinct candidates that parse, in the order in which they are to be tried."""
+    from torchsan.fix.rewrites import REWRITES
+
+    rule = all_rules().get(finding.code)
+    seen: set[tuple[str, bytes]] = set()
+    for role, name in rule.fixes if rule is not None else ():
+        for span in finding.spans:
+            source = sources.get(span.path) if span.role == role else None
+            if source is None:
+                continue
+            for title, edits in REWRITES[name](Spot(source, span, finding, sources)):
+                candidate = Candidate(title, source, tuple(edits))
+                after = candidate.result()
+                if after is not None and (source.path, after.raw) not in seen:
+                    seen.add((source.path, after.raw))
+                    yield candidate

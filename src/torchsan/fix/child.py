@@ -1,0 +1,86 @@
+"""The process of one trial: `python -m torchsan.fix.child REQUEST ANSWER`, both pickled files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import random
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torchsan.fix.trial import Mode
+
+if TYPE_CHECKING:
+    from torchsan.observe.program import Program
+
+SEED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to run and how."""
+
+    mode: Mode
+    limit: int | None
+    script: str | None
+    module: str | None
+    arguments: list[str]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def _load(request: Request) -> Program:
+    from torchsan.observe import program
+
+    if request.module is not None:
+        return program.load_module(request.module, request.arguments)
+    assert request.script is not None
+    loaded = program.load_script(request.script, request.arguments)
+    content = request.files.get(os.path.realpath(request.script))
+    if content is None:
+        return loaded
+    from torchsan.fix import overlay
+
+    # The script keeps the path by which it was called; its edited text goes by that path, too.
+    overlay.show(loaded.path, content)
+    return dataclasses.replace(loaded, code=program.compile_source(content, loaded.path, shown=request.script))
+
+
+def main(request_path: str, answer_path: str) -> None:
+    from torchsan.fix import overlay
+    from torchsan.fix.recording import Recording
+    from torchsan.observe import program
+    from torchsan.observe.imports import after_import
+
+    with open(request_path, "rb") as file:
+        request: Request = pickle.load(file)
+    overlay.install(request.files)
+    loaded = _load(request)
+    recording = Recording(request.mode, request.limit)
+    random.seed(SEED)
+
+    def torch_imported() -> None:
+        import torch
+
+        # A program that sets no seed must draw the same numbers in every trial, or nothing could be compared.
+        torch.manual_seed(SEED)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(SEED)
+        recording.start(code=loaded.code, root=loaded.search_path)
+
+    after_import("torch", torch_imported)
+    trial = recording.run(lambda: program.run(loaded))
+    with open(answer_path, "wb") as answer:
+        pickle.dump(trial, answer)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The program's threads and exit handlers had their run: a trial ends here, whatever they still wait for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    from torchsan.fix import child
+
+    # Under its own name, so that the request unpickles to the same classes.
+    child.main(*sys.argv[1:3])

@@ -1,0 +1,110 @@
+"""Where candidates are run: a fresh interpreter each, with the edited sources laid over the files."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from typing import Protocol
+
+from torchsan.errors import UsageError
+from torchsan.fix.child import Request
+from torchsan.fix.source import Source
+from torchsan.fix.trial import Mode, Trial
+
+# Sets of strings are ordered by hash: the same in every trial.
+SAME = {"PYTHONHASHSEED": "0"}
+
+
+class Lab(Protocol):
+    """Runs the program with some files replaced."""
+
+    runs: int
+
+    def run(self, changed: dict[str, Source], mode: Mode) -> Trial: ...
+
+
+@dataclass(slots=True)
+class Subprocess:
+    """Runs a script or module as a command line would."""
+
+    script: str | None
+    module: str | None
+    arguments: list[str]
+    limit: int | None = None
+    timeout: float = 600.0
+    sandbox: bool = False
+    runs: int = 0
+
+    def run(self, changed: dict[str, Source], mode: Mode) -> Trial:
+        self.runs += 1
+        files = {path: source.raw for path, source in changed.items()}
+        script = os.path.abspath(self.script) if self.sandbox and self.script else self.script
+        request = Request(mode, self.limit, script, self.module, self.arguments, files)
+        scratch = tempfile.mkdtemp(prefix="torchsan-fix-")
+        try:
+            return self._run(request, scratch)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _run(self, request: Request, scratch: str) -> Trial:
+        asked, answer = os.path.join(scratch, "request"), os.path.join(scratch, "answer")
+        with open(asked, "wb") as file:
+            pickle.dump(request, file)
+        folder = os.getcwd()
+        if self.sandbox:
+            folder = os.path.join(scratch, "work")
+            os.mkdir(folder)
+        command = [sys.executable, "-m", "torchsan.fix.child", asked, answer]
+        with open(os.path.join(scratch, "output"), "wb+") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            ended = _wait(process, self.timeout)
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+        if not ended:
+            return Trial(error=f"it did not end within {self.timeout:.0f} seconds", output=text)
+        return _answer(answer, process.returncode, text)
+
+    def _environment(self) -> dict[str, str]:
+        ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
+        # No compiled file may be left in the user's folders by a trial.
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", **SAME}
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: float) -> bool:
+    """True when the process ended by itself; it and its children are ended otherwise."""
+    try:
+        process.wait(timeout)
+        return True
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _answer(path: str, status: int, text: str) -> Trial:
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            trial: Trial = pickle.load(file)
+        trial.output = text
+        return trial
+    last = text.strip().splitlines()[-1:] or [f"exit code {status}"]
+    if "torchsan.errors.UsageError: " in last[0]:
+        raise UsageError(last[0].rpartition("torchsan.errors.UsageError: ")[2])
+    return Trial(error=f"the program ended without an answer ({last[0]})", status=status or 1, output=text)

@@ -1,0 +1,84 @@
+"""What the search for a fix found out, and how it is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from torchsan.fix.candidates import Candidate, Sources
+from torchsan.fix.proof import Verdict
+from torchsan.fix.source import Source, diff, line_map, real
+from torchsan.fix.trial import Trial
+from torchsan.model import Applicability, Finding, Fix, Span
+from torchsan.model.source import real_path, shown_path
+
+
+@dataclass(slots=True)
+class Mend:
+    """A finding, the edit that mends it, and what else was tried."""
+
+    finding: Finding
+    candidate: Candidate | None = None
+    verdict: Verdict | None = None
+    cost_bytes: int = 0
+    dropped: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def proved(self) -> bool:
+        return self.verdict is not None and (self.verdict.kind == "proved" or self.verdict.equal)
+
+    def shown(self) -> Finding:
+        """The finding with its fix: the proved edit, else the ideas that nobody could prove."""
+        if self.candidate is None or self.verdict is None:
+            notes = tuple(f"tried and dropped: {title} ({why})" for title, why in self.dropped[:4])
+            if not notes:
+                notes = ("no rewrite that could be tried is known for this place",)
+            return replace(self.finding, notes=self.finding.notes + notes)
+        after = self.candidate.result()
+        assert after is not None
+        tried = [{"title": title, "why": why} for title, why in self.dropped]
+        proof = {"summary": self.verdict.words, "equals_reference": self.verdict.equal, "dropped": tried}
+        label: Applicability = "verified" if self.proved else "unsafe"
+        changes = diff(self.candidate.source, after)
+        return replace(self.finding, fixes=(Fix(self.candidate.title, label, changes, self.cost_bytes, proof),))
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Everything that was found out."""
+
+    first: Trial
+    mends: list[Mend] = field(default_factory=list)
+    files: dict[str, Source] = field(default_factory=dict)
+    changed: dict[str, Source] = field(default_factory=dict)
+    runs: int = 0
+    last: Trial | None = None
+
+    @property
+    def diff(self) -> str:
+        return "".join(diff(self.files[path], source) for path, source in sorted(self.changed.items()))
+
+    @property
+    def clean(self) -> bool:
+        return self.last is not None and not self.last.alarms and not self.last.failed
+
+    def findings(self) -> list[Finding]:
+        """What was mended or could not be, in the lines of the files as they are."""
+        return [mend.shown() for mend in self.mends]
+
+
+def as_written(finding: Finding, edited: Sources, files: dict[str, Source]) -> Finding:
+    """A finding of an edited program, told in the lines of the files on disk."""
+    maps: dict[str, dict[int, int]] = {}
+    for path, source in files.items():
+        now = edited.files.get(path)
+        if now is not None and now.raw != source.raw:
+            maps[path] = line_map(source, now)
+    return replace(finding, spans=tuple(_moved(span, maps) for span in finding.spans))
+
+
+def _moved(span: Span, maps: dict[str, dict[int, int]]) -> Span:
+    lines = maps.get(real(real_path(span.path)), {})
+    # A line that an edit has put in is told by the nearest one above it.
+    known = next((n for n in range(span.line, 0, -1) if n in lines), None)
+    shift = lines[known] - known if known is not None else 0
+    return replace(span, path=shown_path(span.path), line=span.line + shift, end_line=span.end_line + shift)

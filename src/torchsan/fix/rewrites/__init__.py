@@ -1,0 +1,39 @@
+"""Rewrites by name, as the rules' FIXES ask for them. Each takes a spot and yields (title, edits)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from torchsan.fix.candidates import Spot
+from torchsan.fix.rewrites import copies, graphs, layers, leaves, order, saves, writes
+from torchsan.fix.source import Edit
+
+Rewrite = Callable[[Spot], Iterator[tuple[str, Iterable[Edit]]]]
+
+REWRITES: dict[str, Rewrite] = {
+    "out_of_place": writes.out_of_place,
+    "fresh_result": writes.fresh_result,
+    "clone_before_write": writes.clone_before_write,
+    "inplace_false": layers.inplace_false,
+    "clone_argument": layers.clone_argument,
+    "clone_saved": saves.clone_saved,
+    "clone_saved_result": saves.clone_saved_result,
+    "leaf_write": leaves.leaf_write,
+    "under_no_grad": leaves.under_no_grad,
+    "local_value": leaves.local_value,
+    "set_once": leaves.set_once,
+    "copy_into": leaves.copy_into,
+    "grad_mode_view": leaves.grad_mode_view,
+    "no_grad_for_inference": leaves.no_grad_for_inference,
+    "step_later": order.step_later,
+    "forward_later": order.forward_later,
+    "rebuild": order.rebuild,
+    "detach_carried": graphs.detach_carried,
+    "keep_graph": graphs.keep_graph,
+    "retain_grad": graphs.retain_grad,
+    "deep_copy": copies.deep_copy,
+    "own_memory": copies.own_memory,
+    "array_copy": copies.array_copy,
+    "fresh_default": copies.fresh_default,
+    "clone_global": copies.clone_global,
+}

@@ -1,0 +1,98 @@
+"""Graphs that are cut where they should not be, or not cut where they should."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from torchsan.fix.candidates import Spot
+from torchsan.fix.rewrites import syntax
+from torchsan.fix.source import Edit, Source
+
+Found = Iterator[tuple[str, Iterable[Edit]]]
+CUTS = {"detach", "item", "tolist", "numpy"}
+
+
+def detach_carried(spot: Spot) -> Found:
+    """Cut the graph of what goes from one turn of the loop to the next."""
+    source, backward = spot.source, spot.source.statement(spot.span)
+    loop = source.loop_of(backward) if backward is not None else None
+    if backward is not None and loop is not None:
+        for name in _carried(source, loop):
+            edit = syntax.insert_after(source, backward, f"{name} = {name}.detach()")
+            if edit is not None:
+                yield f"cut the graph between turns: {name} = {name}.detach()", [edit]
+            edit = syntax.insert_after(source, backward, f"{name} = tuple(part.detach() for part in {name})")
+            if edit is not None:
+                yield f"cut the graph between turns: detach each part of {name}", [edit]
+    for other in spot.spots("origin"):
+        yield from _arguments(other)
+
+
+def _carried(source: Source, loop: ast.For | ast.While) -> list[str]:
+    """Names that a turn reads before it binds them again."""
+    found: list[str] = []
+    bound = syntax.stores(loop.target) if isinstance(loop, ast.For) else set()
+    later = {name for s in loop.body for name in syntax.stores(s)}
+    for statement in loop.body:
+        read = syntax.loads(statement)
+        if isinstance(statement, ast.AugAssign):
+            read = read | syntax.stores(statement)
+        found += [name for name in sorted(read & later) if name not in bound and name not in found]
+        bound = bound | syntax.stores(statement)
+    return found
+
+
+def _arguments(spot: Spot) -> Found:
+    """What the op is given from before: `cell(x, self.hidden.detach())`."""
+    source, call = spot.source, spot.source.expression(spot.span)
+    for node in ast.walk(call) if call is not None else ():
+        if isinstance(node, ast.Call):
+            for argument in node.args:
+                if isinstance(argument, (ast.Name, ast.Attribute, ast.Subscript)):
+                    at = source.end(argument)
+                    yield f"take {source.segment(argument)}.detach()", [Edit(at, at, ".detach()")]
+
+
+def keep_graph(spot: Spot) -> Found:
+    """Leave out the call that drops the graph."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    begin, end = source.bounds(spot.span)
+    for node in ast.walk(statement) if statement is not None else ():
+        if not isinstance(node, (ast.Call, ast.Attribute)) or source.end(node) < begin or source.start(node) > end:
+            continue
+        func = node.func if isinstance(node, ast.Call) else node
+        if isinstance(node, ast.Call) and isinstance(func, ast.Attribute) and func.attr in CUTS and not node.args:
+            kept = func.value
+        elif isinstance(node, ast.Attribute) and node.attr == "data":
+            kept = node.value
+        elif isinstance(node, ast.Call) and syntax.called(node) in ("tensor", "float") and len(node.args) == 1:
+            kept = node.args[0]
+            yield (
+                f"use {source.segment(kept)} itself",
+                [Edit(source.start(node), source.end(node), source.segment(kept))],
+            )
+            continue
+        else:
+            continue
+        yield f"use {source.segment(kept)} itself", [Edit(source.end(kept), source.end(node), "")]
+
+
+def retain_grad(spot: Spot) -> Found:
+    """Ask torch to keep the gradient of a tensor that is not a leaf."""
+    source, read = spot.source, spot.source.expression(spot.span)
+    while isinstance(read, ast.Attribute) and read.attr != "grad":
+        read = read.value
+    if not isinstance(read, ast.Attribute) or not isinstance(read.value, ast.Name):
+        return
+    name = read.value.id
+    scope = source.scope_of(read)
+    makers = [
+        n
+        for n in ast.walk(scope)
+        if isinstance(n, ast.Assign) and name in syntax.stores(n) and source.end(n) < source.start(read)
+    ]
+    if makers:
+        edit = syntax.insert_after(source, max(makers, key=source.start), f"{name}.retain_grad()")
+        if edit is not None:
+            yield f"keep its gradient: {name}.retain_grad()", [edit]

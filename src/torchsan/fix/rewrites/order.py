@@ -1,0 +1,185 @@
+"""The order of things: steps, forwards and backwards."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from torchsan.fix.candidates import Spot
+from torchsan.fix.rewrites import syntax
+from torchsan.fix.source import Edit, Function, Source
+
+Found = Iterator[tuple[str, Iterable[Edit]]]
+
+
+def _in_one_block(spot: Spot) -> tuple[ast.stmt, ast.stmt, list[ast.stmt]] | None:
+    """The statement that writes and the one that needs, in the block that holds both."""
+    source = spot.source
+    write = source.statement(spot.span)
+    needed = next((s for s in spot.spots("needed") if s.source is source), None)
+    backward = source.statement(needed.span) if needed is not None else None
+    if write is None or backward is None:
+        return None
+    lines = {id(node) for node in (backward, *source.above(backward))}
+    for one in (write, *source.above(write)):
+        if isinstance(one, ast.stmt):
+            block = source.block_of(one)
+            other = next((s for s in block if id(s) in lines), None)
+            if other is not None:
+                return (one, other, block) if block.index(one) < block.index(other) else None
+    return None
+
+
+def _moved(source: Source, moving: list[ast.stmt], before: ast.stmt) -> list[Edit] | None:
+    if not all(source.owns_its_lines(s) for s in (*moving, before)):
+        return None
+    at = source.line_start(before.lineno)
+    edits, text = [], ""
+    for statement in moving:
+        first, last = source.line_start(statement.lineno), source.line_start((statement.end_lineno or 0) + 1)
+        piece = source.text[first:last]
+        text += piece if piece.endswith(("\n", "\r")) else piece + source.newline
+        edits.append(Edit(first, last, ""))
+    return [*edits, Edit(at, at, text)]
+
+
+def step_later(spot: Spot) -> Found:
+    """Step after the last backward that needs the old weights."""
+    found = _in_one_block(spot)
+    if found is None:
+        return
+    step, backward, block = found
+    after = block[block.index(backward) + 1 :]
+    if not spot.source.owns_its_lines(step):
+        return
+    title = f"step after the backward of line {backward.lineno}"
+    if after:
+        edits = _moved(spot.source, [step], after[0])
+        if edits is not None:
+            yield title, edits
+        return
+    source = spot.source
+    first, last = source.line_start(step.lineno), source.line_start((step.end_lineno or 0) + 1)
+    edit = syntax.insert_after(source, backward, source.text[first:last].strip())
+    if edit is not None:
+        yield title, [Edit(first, last, ""), edit]
+
+
+def forward_later(spot: Spot) -> Found:
+    """Compute the loss after the step, with the weights that its backward will meet."""
+    found = _in_one_block(spot)
+    if found is None:
+        return
+    step, backward, block = found
+    roots = syntax.loads(backward) if isinstance(backward, ast.Expr) else _backward_roots(backward)
+    position = block.index(step)
+    above: list[ast.stmt] = [s for s in block[:position] if isinstance(s, (ast.Assign, ast.AugAssign))]
+    makers = [s for s in above if syntax.stores(s) & roots]
+    if not makers:
+        return
+    target = block[position + 1]
+    for moving in (makers[-1:], _slice(block[:position], makers[-1])):
+        names = {name for s in moving for name in syntax.stores(s)}
+        between = [s for s in block[block.index(moving[0]) : position + 1] if s not in moving]
+        if any(syntax.loads(s) & names for s in between):
+            continue
+        edits = _moved(spot.source, moving, target)
+        if edits is not None:
+            yield f"compute {', '.join(sorted(names))} after the step", edits
+
+
+def _backward_roots(statement: ast.stmt) -> set[str]:
+    """Names on which a statement, perhaps a whole block, calls backward."""
+    calls = [n.func for n in ast.walk(statement) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    return {syntax.root_name(func.value) for func in calls if func.attr == "backward"}
+
+
+def _slice(block: list[ast.stmt], last: ast.stmt) -> list[ast.stmt]:
+    """The statements that only feed the last one: assignments whose names nothing else reads."""
+    moving = [last]
+    for statement in reversed(block[: block.index(last)]):
+        if not isinstance(statement, ast.Assign):
+            continue
+        names = syntax.stores(statement)
+        if not any(names & syntax.loads(s) for s in moving):
+            continue
+        rest = [s for s in block[block.index(statement) + 1 :] if s not in moving]
+        if not any(names & syntax.loads(s) for s in rest) and _calls_something(statement):
+            moving.insert(0, statement)
+    return moving
+
+
+def _calls_something(statement: ast.stmt) -> bool:
+    return any(isinstance(node, ast.Call) for node in ast.walk(statement))
+
+
+def rebuild(spot: Spot) -> Found:
+    """A value with a graph that is made once and used in every pass: make it in each pass, or cut it off."""
+    yield from _hoisted(spot)
+    for statement, owner in _kept_by_constructor(spot.source):
+        yield from _into_forward(spot.source, statement, owner)
+    for statement, _ in _kept_by_constructor(spot.source):
+        value = statement.value
+        text = syntax.as_receiver(spot.source.segment(value), value)
+        edit = Edit(spot.source.start(value), spot.source.end(value), f"{text}.detach()")
+        yield f"cut it off where it is kept: {spot.source.segment(statement.targets[0])} = ….detach()", [edit]
+
+
+def _hoisted(spot: Spot) -> Found:
+    """An assignment above the loop of this backward, whose graph every turn uses, goes into the loop."""
+    source, backward = spot.source, spot.source.statement(spot.span)
+    loop = source.loop_of(backward) if backward is not None else None
+    if loop is None:
+        return
+    block = source.block_of(loop)
+    used = {name for s in loop.body for name in syntax.loads(s)} - {n for s in loop.body for n in syntax.stores(s)}
+    for statement in reversed(block[: block.index(loop)]):
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+            continue
+        names = syntax.stores(statement)
+        if not names & used or not source.owns_its_lines(statement) or not source.owns_its_lines(loop.body[0]):
+            continue
+        text = source.segment(statement)
+        if "\n" in text:
+            continue
+        inside = syntax.insert_before(source, loop.body[0], text)
+        first, last = source.line_start(statement.lineno), source.line_start((statement.end_lineno or 0) + 1)
+        if inside is not None:
+            yield (
+                f"compute {', '.join(sorted(names))} in every turn of the loop",
+                [Edit(first, last, ""), inside],
+            )
+
+
+def _kept_by_constructor(source: Source) -> Iterator[tuple[ast.Assign, ast.ClassDef]]:
+    """`self.x = self.module(…)` in a constructor: the result of a forward, kept with its graph."""
+    for owner in (n for n in ast.walk(source.tree) if isinstance(n, ast.ClassDef)):
+        maker = _method(owner, "__init__")
+        for statement in maker.body if maker is not None else ():
+            if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+                continue
+            target, func = statement.targets[0], statement.value.func
+            is_kept = isinstance(target, ast.Attribute) and syntax.root_name(target) == "self"
+            if is_kept and isinstance(func, ast.Attribute) and syntax.root_name(func) == "self":
+                yield statement, owner
+
+
+def _method(owner: ast.ClassDef, name: str) -> Function | None:
+    return next((n for n in owner.body if isinstance(n, Function) and n.name == name), None)
+
+
+def _into_forward(source: Source, statement: ast.Assign, owner: ast.ClassDef) -> Found:
+    target, forward = statement.targets[0], _method(owner, "forward")
+    if forward is None or not source.owns_its_lines(statement):
+        return
+    reads = [n for n in ast.walk(forward) if isinstance(n, ast.Attribute) and syntax.same(n, target)]
+    text = source.segment(statement)
+    body = [s for s in forward.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    maker = source.function_of(statement)
+    if not reads or "\n" in text or not body or maker is None or len(maker.body) < 2:
+        return
+    own = {a.arg for a in maker.args.args[1:]}
+    inside = syntax.insert_before(source, body[0], text)
+    if inside is not None and not own & syntax.loads(statement):
+        first, last = source.line_start(statement.lineno), source.line_start((statement.end_lineno or 0) + 1)
+        yield f"compute {source.segment(target)} in every forward", [Edit(first, last, ""), inside]

@@ -1,0 +1,233 @@
+"""Writes to new memory: the out-of-place twin of a write, or a copy that is written instead."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from torchsan.fix.candidates import Spot
+from torchsan.fix.rewrites import syntax
+from torchsan.fix.source import Edit, Source
+
+Found = Iterator[tuple[str, Iterable[Edit]]]
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+}
+# In-place methods without a twin of the same name.
+NO_TWIN = {
+    *("copy_", "normal_", "uniform_", "random_", "bernoulli_", "cauchy_", "exponential_", "geometric_"),
+    *("log_normal_", "fill_", "zero_", "set_", "resize_", "apply_", "map_", "squeeze_", "t_"),
+}
+
+
+def out_of_place(spot: Spot) -> Found:
+    """The twin of a write, bound to the name that was written."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    if isinstance(statement, ast.AugAssign):
+        yield from _augmented(source, statement)
+    elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+        if isinstance(target, ast.Subscript) and not _calls(spot, statement):
+            yield from _indexed(source, statement, target)
+        elif isinstance(target, ast.Attribute) and target.attr == "data":
+            yield from _assigned_data(source, statement, target)
+    if statement is not None:
+        for call in _calls(spot, statement):
+            yield from _call(source, statement, call, rebind=True)
+
+
+def fresh_result(spot: Spot) -> Found:
+    """The twin of a write inside an expression; the name that was written keeps its old value."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    if isinstance(statement, ast.AugAssign):
+        yield from _augmented(source, statement)
+    elif statement is not None:
+        for call in _calls(spot, statement):
+            yield from _call(source, statement, call, rebind=isinstance(statement, ast.Expr))
+
+
+def clone_before_write(spot: Spot) -> Found:
+    """A copy under the same name just before the write: what was saved is then not what is written."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    if statement is None:
+        return
+    written = written_in(spot, statement)
+    variable = syntax.variable_of(written) if written is not None else None
+    if variable is None or not syntax.is_read_again(source, statement, variable):
+        return
+    name = source.segment(variable)
+    edit = syntax.insert_before(source, statement, f"{name} = {name}.clone()")
+    if edit is not None:
+        yield f"write to a copy: {name} = {name}.clone() before the write", [edit]
+
+
+def written_in(spot: Spot, statement: ast.stmt) -> ast.expr | None:
+    """The expression whose memory a statement writes."""
+    if isinstance(statement, ast.AugAssign):
+        return statement.target
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], (ast.Subscript, ast.Attribute)):
+        return statement.targets[0]
+    for call in _calls(spot, statement):
+        return _receiver(call)
+    return None
+
+
+def _calls(spot: Spot, statement: ast.stmt) -> list[ast.Call]:
+    """In-place calls of the statement inside the span (or around it), the first to run first."""
+    begin, end = spot.source.bounds(spot.span)
+    found = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and syntax.is_inplace_call(n)]
+    source = spot.source
+    inside = [n for n in found if begin <= source.start(n) and source.end(n) <= end]
+    around = [n for n in found if source.start(n) <= begin and end <= source.end(n)]
+    return sorted(inside or around, key=lambda n: (source.end(n), source.start(n)))[:2]
+
+
+def _augmented(source: Source, statement: ast.AugAssign) -> Found:
+    target, operator = source.segment(statement.target), OPERATORS[type(statement.op)]
+    value = source.segment(statement.value)
+    if isinstance(statement.target, ast.Name) and not syntax.is_read_again(source, statement, statement.target):
+        return
+    right = f"({value})" if syntax.needs_parentheses(statement.value, statement.op) else value
+    # Only the operator changes, so that comments and line breaks inside the value stay.
+    start, end = source.end(statement.target), source.start(statement.value)
+    edits = [Edit(start, end, f" = {target} {operator} ")]
+    if right != value:
+        first, last = source.start(statement.value), source.end(statement.value)
+        opened = source.text[source.end(statement.target) : first].rstrip().endswith("(")
+        if not opened:
+            edits += [Edit(first, first, "("), Edit(last, last, ")")]
+        else:
+            edits[0] = Edit(start, end, f" = {target} {operator} (")
+    yield f"{target} = {target} {operator} {_short(right)}", edits
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 40 else "…"
+
+
+def _indexed(source: Source, statement: ast.Assign, target: ast.Subscript) -> Found:
+    """`x[mask] = value` as an expression of x."""
+    tensor, index = source.segment(target.value), source.segment(target.slice)
+    if not isinstance(target.value, (ast.Name, ast.Attribute)) or isinstance(target.slice, (ast.Slice, ast.Tuple)):
+        return
+    if not syntax.is_read_again(source, statement, target.value):
+        return
+    value = source.segment(statement.value)
+    start, end = source.start(statement), source.end(statement)
+    if _is_number(statement.value):
+        text = f"{tensor} = {tensor}.masked_fill({index}, {value})"
+        yield text, [Edit(start, end, text)]
+        value = f"{tensor}.new_tensor({value})"
+    if isinstance(target.slice, (ast.Name, ast.Attribute, ast.Compare, ast.Call, ast.UnaryOp)):
+        text = f"{tensor} = {tensor}.index_put(({index},), {value})"
+        yield text, [Edit(start, end, text)]
+
+
+def _is_number(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    constant = isinstance(node, ast.Constant) and isinstance(node.value, (int, float))
+    return constant or (isinstance(node, ast.Call) and syntax.called(node) == "float")
+
+
+def _assigned_data(source: Source, statement: ast.Assign, target: ast.Attribute) -> Found:
+    """`x.data = value` as an ordinary assignment."""
+    if isinstance(target.value, ast.Name):
+        edit = Edit(source.end(target.value), source.end(target), "")
+        yield f"{source.segment(target.value)} = …, without .data", [edit]
+
+
+def _receiver(call: ast.Call) -> ast.expr | None:
+    """The tensor that an in-place call writes."""
+    out = syntax.out_of(call)
+    if out is not None:
+        return out
+    if isinstance(call.func, ast.Attribute) and not syntax.is_module_function(call):
+        return call.func.value
+    return call.args[0] if call.args else None
+
+
+def _call(source: Source, statement: ast.stmt, call: ast.Call, *, rebind: bool) -> Found:
+    written = _receiver(call)
+    if written is None:
+        return
+    variable = written if isinstance(written, (ast.Name, ast.Attribute, ast.Subscript)) else None
+    if isinstance(variable, ast.Attribute) and variable.attr == "data":
+        variable = variable.value if isinstance(variable.value, (ast.Name, ast.Attribute, ast.Subscript)) else None
+    edits, title = _twin(source, call, written)
+    if not edits:
+        return
+    if isinstance(statement, ast.Expr):
+        # The result was thrown away: without a name the new value would be, too.
+        if variable is None or not rebind or not syntax.is_read_again(source, statement, variable):
+            return
+        name = source.segment(variable)
+        yield (
+            f"{name} = {title}",
+            [*edits, Edit(source.start(statement), source.start(statement), f"{name} = ")],
+        )
+        return
+    yield title, edits
+    if not rebind or not isinstance(statement, ast.Assign) or not isinstance(variable, (ast.Name, ast.Attribute)):
+        return
+    if not any(syntax.same(variable, target) for target in statement.targets):
+        name = source.segment(variable)
+        at = source.start(statement.value)
+        yield f"{name} = {title}", [*edits, Edit(at, at, f"{name} = ")]
+
+
+def _twin(source: Source, call: ast.Call, written: ast.expr) -> tuple[list[Edit], str]:
+    """Edits that make the call leave its operand alone, and how the call then reads."""
+    whole = source.segment(call)
+    inplace = next((k for k in call.keywords if k.arg == "inplace"), None)
+    if inplace is not None:
+        edit = Edit(source.start(inplace.value), source.end(inplace.value), "False")
+        return [edit], _short(whole.replace("inplace=True", "inplace=False"))
+    out = next((k for k in call.keywords if k.arg == "out"), None)
+    if out is not None:
+        return _without_argument(source, call, out), _short(f"{source.segment(call.func)}(…)")
+    func, name = call.func, syntax.called(call)
+    end = source.end(func)
+    arguments = source.text[end : source.end(call)]
+    receiver = source.segment(written)
+    if name in NO_TWIN:
+        if syntax.is_module_function(call):
+            return [], ""
+        torch, only = syntax.torch_name(source), [a for a in call.args if _is_number(a)]
+        if torch and name == "zero_":
+            return _whole(source, call, f"{torch}.zeros_like({receiver})")
+        if torch and name == "fill_" and len(only) == len(call.args) == 1:
+            return _whole(source, call, f"{torch}.full_like({receiver}, {source.segment(only[0])})")
+        edit = Edit(source.end(written), source.end(written), ".clone()")
+        return [edit], _short(f"{receiver}.clone().{name}{arguments}")
+    edits = [Edit(end - 1, end, "")]
+    shown = receiver
+    if isinstance(written, ast.Attribute) and written.attr == "data" and not syntax.is_module_function(call):
+        edits.append(Edit(source.end(written.value), source.end(written), ""))
+        shown = source.segment(written.value)
+    prefix = source.segment(func)[:-1] if syntax.is_module_function(call) else f"{shown}.{name[:-1]}"
+    return edits, _short(f"{prefix}{arguments}")
+
+
+def _whole(source: Source, call: ast.Call, text: str) -> tuple[list[Edit], str]:
+    return [Edit(source.start(call), source.end(call), text)], _short(text)
+
+
+def _without_argument(source: Source, call: ast.Call, keyword: ast.keyword) -> list[Edit]:
+    before = [*call.args, *(k.value for k in call.keywords if source.end(k.value) < source.start(keyword))]
+    if not before:
+        return []
+    return [Edit(max(source.end(node) for node in before), source.end(keyword), "")]

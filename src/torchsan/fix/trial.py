@@ -1,0 +1,96 @@
+"""What one run of the program left behind, in plain numbers, so that runs can be compared without torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torchsan.model import Finding
+
+Mode = Literal["watch", "heal"]
+
+# Relative to the largest entry; in-place and out-of-place twins differ by rounding at most.
+TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float16": 2e-2, "bfloat16": 5e-2}
+_DEFAULT = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A tensor: all of its entries when small, else evenly spread ones, and its norm and sum."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    norm: float
+    total: float
+    entries: tuple[float, ...]
+
+    def equals(self, other: Digest, slack: float = 1.0) -> bool:
+        if self.shape != other.shape or self.dtype != other.dtype:
+            return False
+        tolerance = slack * TOLERANCE.get(self.dtype, _DEFAULT)
+        largest = max((abs(e) for e in self.entries if math.isfinite(e)), default=0.0)
+        # Entries are summed up in `total`: rounding grows with their number.
+        scales = [self.norm, self.norm * math.sqrt(max(1, math.prod(self.shape)))]
+        pairs = [(self.norm, other.norm, scales[0]), (self.total, other.total, scales[1])]
+        pairs += [(a, b, largest) for a, b in zip(self.entries, other.entries, strict=True)]
+        return all(_close(a, b, tolerance * scale + 1e-12) for a, b, scale in pairs)
+
+
+def _close(a: float, b: float, allowed: float) -> bool:
+    if math.isfinite(a) and math.isfinite(b):
+        return abs(a - b) <= allowed
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A tensor that a backward reached: its value then, and its gradient afterwards."""
+
+    value: Digest
+    gradient: Digest | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One backward: the values it started from, and what it gave to each leaf."""
+
+    roots: tuple[Digest, ...]
+    leaves: tuple[Leaf, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One optimizer step and the gradients that it took."""
+
+    optimizer: str
+    gradients: tuple[Digest, ...]
+
+
+@dataclass(slots=True)
+class Trial:
+    """One run."""
+
+    passes: list[Pass] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    # Bytes that each graph kept, also that of a backward that then failed.
+    kept: list[int] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    error: str = ""
+    explained: bool = False
+    status: int = 0
+    stopped: bool = False
+    output: str = ""
+    troubles: list[str] = field(default_factory=list)
+
+    @property
+    def alarms(self) -> list[Finding]:
+        return [f for f in self.findings if f.level != "note" and f.certainty != "possible"]
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.error) or self.status != 0
+
+    @property
+    def gradients(self) -> int:
+        return sum(leaf.gradient is not None for one in self.passes for leaf in one.leaves)

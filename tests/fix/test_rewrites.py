@@ -1,0 +1,232 @@
+"""The edits people would make by hand, found and proved on programs of several shapes."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+CASES = {
+    "loop-carried name": (
+        """
+        import torch
+        layer = torch.nn.Linear(3, 3)
+        h = torch.sigmoid(layer(torch.ones(2, 3)))
+        for _ in range(2):
+            h *= layer(torch.ones(2, 3))  # scaled
+        h.sum().backward()
+        """,
+        "    h = h * layer(torch.ones(2, 3))  # scaled\n",
+    ),
+    "value that needs parentheses": (
+        """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        h = w.exp()
+        h *= w + 1
+        h.sum().backward()
+        """,
+        "h = h * (w + 1)\n",
+    ),
+    "attribute": (
+        """
+        import torch
+        class State: pass
+        state = State()
+        w = torch.ones(3, requires_grad=True)
+        state.h = w.exp()
+        state.h += 1
+        state.h.sum().backward()
+        """,
+        "state.h = state.h + 1\n",
+    ),
+    "element of a list": (
+        """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        parts = [w.exp(), w.sin()]
+        parts[0] += 1
+        (parts[0] * parts[1]).sum().backward()
+        """,
+        "parts[0] = parts[0] + 1\n",
+    ),
+    "method": (
+        """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        h = w.tanh()
+        h.mul_(
+            2.0,  # twice
+        )
+        h.sum().backward()
+        """,
+        "h = h.mul(\n    2.0,  # twice\n)\n",
+    ),
+    "chain": (
+        """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        h = w.tanh()
+        h.mul_(2.0).add_(1.0)
+        h.sum().backward()
+        """,
+        "h = h.mul(2.0).add_(1.0)\n",
+    ),
+    "function with inplace=True": (
+        """
+        import torch
+        import torch.nn.functional as F
+        w = torch.ones(3, requires_grad=True)
+        h = w.tanh()
+        F.relu(h, inplace=True)
+        h.sum().backward()
+        """,
+        "h = F.relu(h, inplace=False)\n",
+    ),
+    "positional inplace at the constructor": (
+        """
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.Linear(3, 3), nn.Sigmoid(), nn.LeakyReLU(0.1, True))
+        net(torch.ones(2, 3)).sum().backward()
+        """,
+        "nn.LeakyReLU(0.1, False)",
+    ),
+    "out argument": (
+        """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        buffer = torch.ones(3)
+        loss = (w * buffer).sum()
+        torch.add(buffer, 1.0, out=buffer)
+        (loss + (w * buffer).sum()).backward()
+        """,
+        "buffer = torch.add(buffer, 1.0)\n",
+    ),
+    "mask": (
+        """
+        import torch
+        w = torch.randn(4, requires_grad=True)
+        h = w.sigmoid()
+        h[h > 0.5] = 0.0
+        h.sum().backward()
+        """,
+        "h = h.masked_fill(h > 0.5, 0.0)\n",
+    ),
+    "rows of a shared array": (
+        """
+        import torch
+        w = torch.randn(3, requires_grad=True)
+        v = torch.zeros(4, 3)
+        for i in range(1, 4):
+            v[i] = w * v[i - 1] + 1
+        v.sum().backward()
+        """,
+        "v[i - 1].clone()",
+    ),
+    "updates of leaves together": (
+        """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        b = torch.zeros(1, requires_grad=True)
+        for _ in range(2):
+            ((w * 2).sum() + b).pow(2).sum().backward()
+            w -= 0.1 * w.grad
+            b -= 0.1 * b.grad
+            w.grad.zero_()
+            b.grad.zero_()
+        """,
+        "    with torch.no_grad():\n        w -= 0.1 * w.grad\n        b -= 0.1 * b.grad\n        w.grad.zero_()\n",
+    ),
+    "state between batches": (
+        """
+        import torch
+        cell = torch.nn.GRUCell(2, 3)
+        h = torch.zeros(1, 3)
+        for _ in range(3):
+            h = cell(torch.ones(1, 2), h)
+            h.sum().backward()
+        """,
+        "    h.sum().backward()\n    h = h.detach()\n",
+    ),
+    "array that shares the weights": (
+        """
+        import torch
+        layer = torch.nn.Linear(3, 3)
+        loss = layer(torch.ones(2, 3, requires_grad=True)).pow(2).sum()
+        array = layer.weight.detach().numpy()
+        array *= 0
+        loss.backward()
+        """,
+        ".numpy().copy()",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "wanted"), CASES.values(), ids=CASES)
+def test_the_edit_is_found_and_the_program_is_clean(source, wanted, mend):
+    outcome = mend(source)
+    assert outcome.clean, [(m.finding.code, m.dropped) for m in outcome.mends]
+    [edited] = outcome.changed.values()
+    assert wanted in edited.text
+
+
+def test_a_twin_whose_value_nobody_reads_is_no_cure(mend):
+    """`p = p - …` for a loop variable would run and train nothing."""
+    outcome = mend(
+        """
+        import torch
+        params = [torch.ones(3, requires_grad=True)]
+        for _ in range(2):
+            sum((p * p).sum() for p in params).backward()
+            for p in params:
+                p -= 0.1 * p.grad
+        """
+    )
+    [edited] = outcome.changed.values()
+    assert "with torch.no_grad():" in edited.text
+    assert "p = p -" not in edited.text
+
+
+def test_the_step_that_would_take_foreign_gradients_is_not_moved(mend):
+    source = """
+        import torch
+        critic, actor = torch.nn.Linear(2, 1), torch.nn.Linear(2, 2)
+        opt = torch.optim.SGD(critic.parameters(), lr=0.1)
+        state = torch.randn(4, 2)
+        actor_loss = -critic(actor(state)).tanh().mean()
+        critic_loss = critic(state).pow(2).mean()
+        critic_loss.backward()
+        opt.step()
+        actor_loss.backward()
+        """
+    outcome = mend(source)
+    assert outcome.clean
+    [edited] = outcome.changed.values()
+    lines = [line.strip() for line in edited.text.splitlines()]
+    assert lines.index("opt.step()") < lines.index("actor_loss = -critic(actor(state)).tanh().mean()")
+    assert any("takes other gradients" in why for _, why in outcome.mends[0].dropped)
+
+
+def test_a_clean_program_needs_nothing(mend):
+    outcome = mend("import torch\nw = torch.ones(3, requires_grad=True)\n(w + 1).add_(1).sum().backward()\n")
+    assert outcome.mends == []
+    assert outcome.runs == 1
+    assert outcome.diff == ""
+
+
+def test_findings_are_told_in_the_lines_of_the_file(mend):
+    source = textwrap.dedent(
+        """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        w[0] = 2.0
+        h = w.exp()
+        h += 1
+        h.sum().backward()
+        """
+    ).lstrip()
+    outcome = mend(source)
+    assert outcome.clean
+    told = {finding.code: finding.primary.line for finding in outcome.findings()}
+    assert told == {"TS103": 3, "TS101": 5}

@@ -1,0 +1,24 @@
+"""Every rule that names rewrites: `fix` turns its BAD into a program that passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchsan.fix.rewrites import REWRITES
+from torchsan.rules import all_rules
+
+MENDABLE = [rule for rule in all_rules().values() if rule.fixes]
+
+
+@pytest.mark.parametrize("rule", MENDABLE, ids=lambda rule: rule.code)
+def test_bad_example_is_mended(rule, mend):
+    outcome = mend(rule.bad)
+    assert outcome.mends[0].finding.code == rule.code
+    assert outcome.clean, [(m.finding.code, m.dropped) for m in outcome.mends]
+    [source] = outcome.changed.values()
+    exec(compile(source.raw, "fixed.py", "exec"), {"__name__": "__main__"})
+
+
+def test_rules_and_rewrites_agree():
+    named = {name for rule in MENDABLE for _, name in rule.fixes}
+    assert named == set(REWRITES), "a rewrite that no rule names is never tried"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from torchsan.model import Lane, Moment, Place, Report, Timeline
@@ -33,6 +33,8 @@ LANES = st.builds(Lane, st.text(max_size=5), st.lists(MOMENTS, max_size=5), st.t
 TIMELINES = st.builds(Timeline, st.lists(LANES, max_size=4), st.integers(0, 9))
 
 
+# A busy machine is no reason to fail.
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TIMELINES)
 def test_a_timeline_survives_its_json(timeline: Timeline) -> None:
     report = Report(timeline=timeline, extra={"modules": [1]})

@@ -26,7 +26,9 @@ def load(path) -> ModuleType:
 
 def agree(got, want) -> bool:
     pairs = [(a, b) for one, other in zip(got, want, strict=True) for a, b in zip(one, other, strict=True)]
-    return all((a is None and b is None) or torch.allclose(a, b, rtol=1e-3, atol=1e-6) for a, b in pairs)
+    return all(
+        (a is None and b is None) or torch.allclose(a, b, rtol=1e-3, atol=1e-6, equal_nan=True) for a, b in pairs
+    )
 
 
 @pytest.mark.slow

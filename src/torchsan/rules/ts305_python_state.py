@@ -73,6 +73,8 @@ def _where(cause: StateUse) -> tuple[Place, Place | None]:
     assert read is not None
     return read, None
 
+FIXES = (("cause", "without_memo"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

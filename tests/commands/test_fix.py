@@ -87,3 +87,30 @@ def test_a_program_that_fails_for_reasons_of_its_own(project):
     assert "does not run here" in done.stderr
     assert "IndexError" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+MODEL = """\
+import torch
+import torch.nn.functional as F
+
+
+class Upscaled(torch.nn.Module):
+    def forward(self, x):
+        height, width = int(x.shape[-2] * 2), int(x.shape[-1] * 2)
+        return F.interpolate(x, size=(height, width))
+
+
+def make():
+    return Upscaled(), (torch.randn(1, 1, 4, 4),)
+"""
+
+
+@pytest.mark.slow
+def test_a_capture_is_mended_from_its_factory(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(MODEL)
+    done = fix(tmp_path, "--apply", "model.py:make")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "TS304" in done.stdout
+    assert "captures agree with the model on every variant tried" in done.stdout
+    assert "height, width = x.shape[-2] * 2, x.shape[-1] * 2" in path.read_text()

@@ -9,14 +9,15 @@ from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_out
 from torchsan.errors import UsageError
 from torchsan.fix import files
 from torchsan.fix.engine import Engine
-from torchsan.fix.labs import Subprocess
+from torchsan.fix.labs import Captures, Lab, Subprocess
 from torchsan.fix.outcome import Outcome
 from torchsan.model import Report
+from torchsan.model.source import shown_path, source_lines
 from torchsan.observe import program
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "torchsan fix [options] (SCRIPT | -m MODULE) [arguments of the program …]"
+    parser.usage = "torchsan fix [options] (SCRIPT | -m MODULE | FILE.py:factory) [arguments of the program …]"
     add_output_options(parser)
     group = parser.add_argument_group("fixing")
     group.add_argument("--apply", action="store_true", help="write the proved edits to the files")
@@ -25,6 +26,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=_positive, default=600, metavar="SECONDS", help="end a run after this time (default 600)"
     )
     group.add_argument("--sandbox", action="store_true", help="run in an empty folder, for programs that write files")
+    group.add_argument(
+        "--method",
+        action="append",
+        metavar="NAME",
+        help="for FILE.py:factory, the way of capturing that must be faithful (default jit.trace)",
+    )
     group.add_argument("--quiet", action="store_true", help="do not tell what is being tried")
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="fix a module")
     parser.add_argument("script", nargs="?", help="the script to fix")
@@ -45,13 +52,15 @@ def execute(args: argparse.Namespace) -> int:
         outcome = Engine(lab, tell=progress.tell).run()
     _check_rerun(outcome)
     if args.apply and outcome.changed:
+        for path in outcome.changed:
+            source_lines(shown_path(path))  # the report shows the lines as they were
         files.write((outcome.files[path], source) for path, source in outcome.changed.items())
     emit(_report(outcome, args), args)
     left = not outcome.clean or (bool(outcome.changed) and not args.apply)
     return FOUND if outcome.mends and left else CLEAN
 
 
-def _lab(args: argparse.Namespace) -> Subprocess:
+def _lab(args: argparse.Namespace) -> Lab:
     if args.module is not None:
         if not args.module:
             raise UsageError("-m needs the name of a module")
@@ -59,6 +68,10 @@ def _lab(args: argparse.Namespace) -> Subprocess:
         return Subprocess(None, args.module[0], [*args.module[1:], *rest], args.steps, args.timeout, args.sandbox)
     if args.script is None:
         raise UsageError("name a script to fix, or a module with -m")
+    where, colon, factory = args.script.rpartition(":")
+    if colon and where.endswith(".py") and factory.isidentifier():
+        program.load_script(where, [])
+        return Captures(args.script, args.method or ["jit.trace"], args.timeout)
     program.load_script(args.script, args.arguments)  # says what is wrong with the file, if something is
     return Subprocess(args.script, None, args.arguments, args.steps, args.timeout, args.sandbox)
 
@@ -81,7 +94,8 @@ def _report(outcome: Outcome, args: argparse.Namespace) -> Report:
     report.extra = {"fixed": proved, "runs": outcome.runs, "applied": bool(args.apply and outcome.changed)}
     if not outcome.mends:
         if args.format == "full":
-            report.notes.append(f"nothing to fix in {len(outcome.first.passes)} backward passes")
+            of = "the captures of" if ":" in (args.script or "") else f"{len(outcome.first.passes)} backward passes of"
+            report.notes.append(f"nothing to fix in {of} {args.script or args.module[0]}")
         return report
     written = "written to " + ", ".join(sorted(outcome.changed)) if args.apply else "--apply writes them"
     words = f"{proved} of {len(outcome.mends)} mended in {outcome.runs} runs"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from torchsan.errors import UsageError
+from torchsan.fix.capture_child import CaptureRequest
 from torchsan.fix.child import Request
 from torchsan.fix.source import Source
 from torchsan.fix.trial import Mode, Trial
@@ -53,36 +54,59 @@ class Subprocess:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _run(self, request: Request, scratch: str) -> Trial:
-        asked, answer = os.path.join(scratch, "request"), os.path.join(scratch, "answer")
-        with open(asked, "wb") as file:
-            pickle.dump(request, file)
         folder = os.getcwd()
         if self.sandbox:
             folder = os.path.join(scratch, "work")
             os.mkdir(folder)
-        command = [sys.executable, "-m", "torchsan.fix.child", asked, answer]
-        with open(os.path.join(scratch, "output"), "wb+") as output:
-            process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            ended = _wait(process, self.timeout)
-            output.seek(0)
-            text = output.read().decode(errors="replace")
-        if not ended:
-            return Trial(error=f"it did not end within {self.timeout:.0f} seconds", output=text)
-        return _answer(answer, process.returncode, text)
+        return _in_a_process("torchsan.fix.child", request, scratch, folder, self.timeout)
 
-    def _environment(self) -> dict[str, str]:
-        ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
-        # No compiled file may be left in the user's folders by a trial.
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", **SAME}
+
+@dataclass(slots=True)
+class Captures:
+    """Captures the model that a factory makes, and compares with eager."""
+
+    target: str
+    methods: list[str]
+    timeout: float = 600.0
+    budget: float = 30.0
+    runs: int = 0
+
+    def run(self, changed: dict[str, Source], mode: Mode) -> Trial:
+        self.runs += 1
+        files = {path: source.raw for path, source in changed.items()}
+        request = CaptureRequest(self.target, self.methods, self.budget, files)
+        with tempfile.TemporaryDirectory(prefix="torchsan-fix-") as scratch:
+            return _in_a_process("torchsan.fix.capture_child", request, scratch, os.getcwd(), self.timeout)
+
+
+def _in_a_process(module: str, request: object, scratch: str, folder: str, timeout: float) -> Trial:
+    asked, answer = os.path.join(scratch, "request"), os.path.join(scratch, "answer")
+    with open(asked, "wb") as file:
+        pickle.dump(request, file)
+    command = [sys.executable, "-m", module, asked, answer]
+    with open(os.path.join(scratch, "output"), "wb+") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        ended = _wait(process, timeout)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    if not ended:
+        return Trial(error=f"it did not end within {timeout:.0f} seconds", output=text)
+    return _answer(answer, process.returncode, text)
+
+
+def _environment() -> dict[str, str]:
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    theirs = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    # No compiled file may be left in the user's folders by a trial.
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([ours, *theirs]), "PYTHONDONTWRITEBYTECODE": "1", **SAME}
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> bool:

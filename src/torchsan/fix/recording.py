@@ -72,7 +72,7 @@ class Recording:
         if self._tape is not None:
             trial.passes, trial.steps, trial.kept = self._tape.passes, self._tape.steps, self._tape.kept
             trial.stopped = trial.stopped or self._tape.stopped
-        trial.findings = [_with_full_paths(finding) for finding in self.report.findings]
+        trial.findings = [with_full_paths(finding) for finding in self.report.findings]
         trial.troubles = list(self.report.notes)
         return trial
 
@@ -88,7 +88,7 @@ class Recording:
         sys.stdout.flush()
 
 
-def _with_full_paths(finding: Finding) -> Finding:
+def with_full_paths(finding: Finding) -> Finding:
     """Reports tell paths from where a process was started; trials are read by another process."""
     return replace(finding, spans=tuple(replace(s, path=real_path(s.path)) for s in finding.spans))
 

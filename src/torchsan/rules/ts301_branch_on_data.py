@@ -57,6 +57,8 @@ def make():
     return Clip(), (torch.tensor([0.5, 0.25, -0.5]),)
 """
 
+FIXES = (("cause", "scripted"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

@@ -59,6 +59,8 @@ def make():
     return Repeat(), (torch.tensor([2.5, 1.0]),)
 """
 
+FIXES = (("cause", "scripted"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

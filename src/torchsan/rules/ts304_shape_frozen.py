@@ -54,6 +54,8 @@ def make():
     return Pool(), (torch.arange(6.0).view(3, 2),)
 """
 
+FIXES = (("cause", "plain_size"), ("cause", "tensor_by_sizes"), ("cause", "without_memo"), ("cause", "scripted"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

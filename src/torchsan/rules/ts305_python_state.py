@@ -74,6 +74,9 @@ def _where(cause: StateUse) -> tuple[Place, Place | None]:
     return read, None
 
 
+FIXES = (("cause", "without_memo"),)
+
+
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):
         return None

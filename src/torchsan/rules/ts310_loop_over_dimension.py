@@ -57,6 +57,8 @@ def make():
     return Running(), (torch.arange(6.0).view(3, 2),)
 """
 
+FIXES = (("cause", "scripted"), ("cause", "tensor_by_sizes"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

@@ -62,6 +62,8 @@ def make():
     return Cell(), (torch.ones(3, 2),)
 """
 
+FIXES = (("cause", "like_input"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

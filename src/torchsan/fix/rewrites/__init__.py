@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
-from torchsan.fix.rewrites import copies, graphs, layers, leaves, order, saves, writes
+from torchsan.fix.rewrites import captures, copies, graphs, layers, leaves, order, saves, writes
 from torchsan.fix.source import Edit
 
 Rewrite = Callable[[Spot], Iterator[tuple[str, Iterable[Edit]]]]
@@ -36,4 +36,9 @@ REWRITES: dict[str, Rewrite] = {
     "array_copy": copies.array_copy,
     "fresh_default": copies.fresh_default,
     "clone_global": copies.clone_global,
+    "plain_size": captures.plain_size,
+    "tensor_by_sizes": captures.tensor_by_sizes,
+    "like_input": captures.like_input,
+    "scripted": captures.scripted,
+    "without_memo": captures.without_memo,
 }

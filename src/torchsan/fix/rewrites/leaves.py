@@ -22,11 +22,36 @@ def leaf_write(spot: Spot) -> Found:
         yield from writes.out_of_place(spot)
         yield from local_value(spot)
         yield from writes.clone_before_write(spot)
+        for caller in spot.spots("cause"):
+            yield from local_copy(caller)
         yield from under_no_grad(spot)
+        # A change that nothing in the forward reads: it must at least leave the leaf alone.
+        yield from writes.out_of_place(spot, unread=True)
     else:
         yield from under_no_grad(spot)
         yield from writes.out_of_place(spot)
         yield from writes.clone_before_write(spot)
+
+
+def local_copy(spot: Spot) -> Found:
+    """A copy for a helper that writes its argument, under a name of its own from there on."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    function = source.function_of(statement) if statement is not None else None
+    if function is None or not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return
+    taken = syntax.names_in(function) | {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}
+    for argument in statement.value.args:
+        if not isinstance(argument, (ast.Name, ast.Attribute)):
+            continue
+        shown = source.segment(argument)
+        name = argument.attr if isinstance(argument, ast.Attribute) else argument.id
+        if isinstance(argument, ast.Attribute) and name in taken:
+            continue
+        edit = syntax.insert_before(source, statement, f"{name} = {shown}.clone()")
+        uses = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and syntax.same(n, argument)]
+        later = [Edit(source.start(n), source.end(n), name) for n in uses if source.start(n) >= source.start(statement)]
+        if edit is not None:
+            yield f"hand over a copy: {name} = {shown}.clone()", [edit, *later]
 
 
 def _in_forward(spot: Spot) -> bool:

@@ -32,11 +32,11 @@ NO_TWIN = {
 }
 
 
-def out_of_place(spot: Spot) -> Found:
-    """The twin of a write, bound to the name that was written."""
+def out_of_place(spot: Spot, *, unread: bool = False) -> Found:
+    """The twin of a write, bound to the name that was written; also where nobody reads it, if `unread`."""
     source, statement = spot.source, spot.source.statement(spot.span)
     if isinstance(statement, ast.AugAssign):
-        yield from _augmented(source, statement)
+        yield from _augmented(source, statement, unread=unread)
     elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
         if isinstance(target, ast.Subscript) and not _calls(spot, statement):
@@ -45,7 +45,7 @@ def out_of_place(spot: Spot) -> Found:
             yield from _assigned_data(source, statement, target)
     if statement is not None:
         for call in _calls(spot, statement):
-            yield from _call(source, statement, call, rebind=True)
+            yield from _call(source, statement, call, rebind=True, unread=unread)
 
 
 def fresh_result(spot: Spot) -> Found:
@@ -94,10 +94,10 @@ def _calls(spot: Spot, statement: ast.stmt) -> list[ast.Call]:
     return sorted(inside or around, key=lambda n: (source.end(n), source.start(n)))[:2]
 
 
-def _augmented(source: Source, statement: ast.AugAssign) -> Found:
+def _augmented(source: Source, statement: ast.AugAssign, *, unread: bool = False) -> Found:
     target, operator = source.segment(statement.target), OPERATORS[type(statement.op)]
     value = source.segment(statement.value)
-    if isinstance(statement.target, ast.Name) and not syntax.is_read_again(source, statement, statement.target):
+    if not unread and not syntax.is_read_again(source, statement, statement.target):
         return
     right = f"({value})" if syntax.needs_parentheses(statement.value, statement.op) else value
     # Only the operator changes, so that comments and line breaks inside the value stay.
@@ -160,7 +160,7 @@ def _receiver(call: ast.Call) -> ast.expr | None:
     return call.args[0] if call.args else None
 
 
-def _call(source: Source, statement: ast.stmt, call: ast.Call, *, rebind: bool) -> Found:
+def _call(source: Source, statement: ast.stmt, call: ast.Call, *, rebind: bool, unread: bool = False) -> Found:
     written = _receiver(call)
     if written is None:
         return
@@ -172,7 +172,9 @@ def _call(source: Source, statement: ast.stmt, call: ast.Call, *, rebind: bool) 
         return
     if isinstance(statement, ast.Expr):
         # The result was thrown away: without a name the new value would be, too.
-        if variable is None or not rebind or not syntax.is_read_again(source, statement, variable):
+        if variable is None or not rebind:
+            return
+        if not unread and not syntax.is_read_again(source, statement, variable):
             return
         name = source.segment(variable)
         yield (

@@ -8,9 +8,11 @@ from torchsan.fix.rewrites import REWRITES
 from torchsan.rules import all_rules
 
 MENDABLE = [rule for rule in all_rules().values() if rule.fixes]
+# Captures are mended from a factory, in processes of their own: see tests/commands/test_fix.py.
+RUNNING = [rule for rule in MENDABLE if rule.family in "12"]
 
 
-@pytest.mark.parametrize("rule", MENDABLE, ids=lambda rule: rule.code)
+@pytest.mark.parametrize("rule", RUNNING, ids=lambda rule: rule.code)
 def test_bad_example_is_mended(rule, mend):
     outcome = mend(rule.bad)
     assert outcome.mends[0].finding.code == rule.code

@@ -1,0 +1,80 @@
+"""The process of one trial of a model to be captured: `python -m torchsan.fix.capture_child REQUEST ANSWER`."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchsan.fix.trial import Digest, Pass, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """Which model, captured how."""
+
+    target: str
+    methods: list[str]
+    budget: float
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def trial_of(request: CaptureRequest) -> Trial:
+    import torch
+
+    from torchsan.fix.recording import with_full_paths
+    from torchsan.fix.tape import digest
+    from torchsan.verify.api import verify
+    from torchsan.verify.loading import load
+
+    model, args, kwargs, origin = load(request.target, None, 0)
+    report = verify(model, args, kwargs, methods=request.methods, budget=request.budget, origin=origin)
+    model, args, kwargs, _ = load(request.target, None, 0)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        result = model(*(args if isinstance(args, (tuple, list)) else (args,)), **kwargs)
+    found: list[Digest] = []
+    _collect(result, lambda tensor: found.append(digest(tensor)))
+    # The model itself must go on giving what it gave.
+    return Trial(passes=[Pass(tuple(found), ())], findings=[with_full_paths(f) for f in report.findings])
+
+
+def _collect(value: Any, take: Any) -> None:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        take(value)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _collect(item, take)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, take)
+
+
+def main(request_path: str, answer_path: str) -> None:
+    from torchsan.errors import UsageError
+    from torchsan.fix import overlay
+
+    with open(request_path, "rb") as file:
+        request: CaptureRequest = pickle.load(file)
+    overlay.install(request.files)
+    try:
+        trial = trial_of(request)
+    except UsageError as error:
+        trial = Trial(error=str(error))
+    except Exception as error:
+        trial = Trial(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+    with open(answer_path, "wb") as answer:
+        pickle.dump(trial, answer)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    from torchsan.fix import capture_child
+
+    # Under its own name, so that the request unpickles to the same classes.
+    capture_child.main(*sys.argv[1:3])

@@ -100,12 +100,14 @@ class Truth:
             # State that moves may matter only after some calls.
             self.add(Variant("calls", "called twelve times", calls=12, seed=subject.seed))
         kept = 0
-        for variant in value_variants(subject, _embedding_sizes(subject)):
-            kept += self.add(variant)
-            if kept >= values:
-                break
-        for variant in threshold_variants(subject):
-            self.add(variant)
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            for variant in value_variants(subject, _embedding_sizes(subject)):
+                kept += self.add(variant)
+                if kept >= values:
+                    break
+        with contextlib.suppress(Exception):
+            for variant in threshold_variants(subject):
+                self.add(variant)
         finder = Finder(subject, self.accept, sizes)
         self.sizes = finder.explore()
         self.pairs += self.sizes.variants

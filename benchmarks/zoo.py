@@ -198,9 +198,7 @@ def isolated(names: list[str], methods: list[str], budget: float) -> list[dict[s
     done = [dict(json.loads(line)) for line in out.splitlines() if line.startswith("{")]
     for result in done:
         outcomes = {m: row["outcome"] for m, row in result["rows"].items()}
-        print(
-            result["name"], outcomes or result["error"], f"{result['seconds']} s", file=sys.stderr, flush=True
-        )
+        print(result["name"], outcomes or result["error"], f"{result['seconds']} s", file=sys.stderr, flush=True)
     missing = [name for name in names if name not in {result["name"] for result in done}]
     if len(names) == 1 and missing:
         text = (errors.strip().splitlines() or ["no output"])[-1]

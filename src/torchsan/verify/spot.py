@@ -189,9 +189,7 @@ def _keep_what_was_promised(method: str, dynamic: Any, truth: Truth) -> None:
     if method not in ("export", "onnx"):
         return
     promised = _declared(truth.subject, dynamic)
-    kept = {
-        d.label for d in truth.sizes.dimensions if all(dim in promised.get(leaf, ()) for leaf, dim in d.axes)
-    }
+    kept = {d.label for d in truth.sizes.dimensions if all(dim in promised.get(leaf, ()) for leaf, dim in d.axes)}
     truth.pairs = [(v, outcome) for v, outcome in truth.pairs if v.kind != "size" or v.dimension in kept]
 
 
@@ -206,9 +204,7 @@ def _declared(subject: Subject, dynamic: Any) -> dict[int, list[int]]:
     found = {}
     for index, spec in specs.items():
         if isinstance(spec, dict):
-            found[index] = [
-                dim for dim, kind in spec.items() if kind is not None and kind != torch.export.Dim.STATIC
-            ]
+            found[index] = [dim for dim, kind in spec.items() if kind is not None and kind != torch.export.Dim.STATIC]
         elif isinstance(spec, tuple | list):
             found[index] = [dim for dim, kind in enumerate(spec) if kind is not None]
     return found

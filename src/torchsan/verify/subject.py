@@ -238,13 +238,7 @@ def _results_kept(model: torch.nn.Module) -> dict[int, Any]:
     memo: dict[int, Any] = {}
     for module in model.modules():
         for value in vars(module).values():
-            inner = (
-                value.values()
-                if isinstance(value, dict)
-                else value
-                if isinstance(value, list | tuple)
-                else [value]
-            )
+            inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
             for item in inner:
                 if isinstance(item, torch.Tensor) and item.grad_fn is not None:
                     memo[id(item)] = item.detach().clone()

@@ -158,8 +158,12 @@ def one(name: str, methods: list[str], budget: float) -> dict[str, Any]:
     model, args, kwargs = make(name)
     report = torchsan.verify(model, args, kwargs, methods=methods, budget=budget)
     data = report.as_json()
-    rows = {c["method"]: {"outcome": c["outcome"], "reason": _reason(c, data)} for c in data["captures"]}
-    return {"name": name, "rows": rows, "seconds": round(time.perf_counter() - started, 1)}
+    rows = {
+        c["method"]: {"outcome": c["outcome"], "tried": c["tried"], "reason": _reason(c, data)}
+        for c in data["captures"]
+    }
+    cut = any("budget ended" in note for note in report.notes)
+    return {"name": name, "rows": rows, "cut": cut, "seconds": round(time.perf_counter() - started, 1)}
 
 
 def _reason(capture: dict[str, Any], data: dict[str, Any]) -> str:
@@ -220,11 +224,18 @@ def here(names: list[str], methods: list[str], budget: float) -> None:
         print(json.dumps(row), flush=True)
 
 
+def _cell(row: dict[str, Any] | None) -> str:
+    """The outcome and on how many inputs it rests."""
+    if row is None:
+        return "–"
+    return f"{row['outcome']} ({row['tried']})" if row.get("tried") else str(row["outcome"])
+
+
 def table(results: list[dict[str, Any]], methods: list[str]) -> str:
     """Outcomes by method, then what is wrong and what to do, in Markdown."""
     lines = ["| architecture | " + " | ".join(methods) + " | seconds |", "|---" * (len(methods) + 2) + "|"]
     for result in results:
-        cells = [result["rows"].get(m, {}).get("outcome", "–") for m in methods]
+        cells = [_cell(result["rows"].get(m)) + " (cut short)" * result.get("cut", False) for m in methods]
         lines.append(f"| {result['name']} | " + " | ".join(cells) + f" | {result['seconds']} |")
     lines += ["", "| architecture | method | what and where |", "|---|---|---|"]
     for result in results:

@@ -2,7 +2,7 @@
 
     python benchmarks/zoo.py [--only NAME …] [--method NAME …] [--cap SECONDS] [--markdown FILE]
 
-Each architecture runs in a process of its own, so that one that hangs or crashes costs one row.
+Few architectures share a process, so that one that hangs or crashes costs little.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+BATCH = 5
 SMALL = {
     "vocab_size": 60,
     "hidden_size": 16,
@@ -61,7 +62,10 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("text", {**SMALL, "embedding_size": 8}),
     "electra": ("text", {**SMALL, "embedding_size": 8}),
     "distilbert": ("text", {"vocab_size": 60, "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24}),
-    "mobilebert": ("text", {**SMALL, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16}),
+    "mobilebert": (
+        "text",
+        {**SMALL, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
+    ),
     "mpnet": ("text", SMALL),
     "camembert": ("text", SMALL),
     "deberta-v2": ("text", SMALL),
@@ -82,7 +86,7 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "gptj": ("text", {**GPT, "rotary_dim": 4}),
     "codegen": ("text", {**GPT, "n_head": 4, "rotary_dim": 4}),
     "openai-gpt": ("text", GPT),
-    "ctrl": ("text", {"vocab_size": 60, "n_positions": 64, "n_embd": 16, "dff": 24, "n_layer": 1, "n_head": 2}),
+    "ctrl": ("text", {**GPT, "dff": 24}),
     "opt": ("text", {**SMALL, "ffn_dim": 24, "word_embed_proj_dim": 16}),
     "bloom": ("text", {"vocab_size": 60, "hidden_size": 16, "n_layer": 1, "n_head": 2}),
     "llama": ("text", {**SMALL, **KEYS}),
@@ -115,8 +119,8 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "convnext": ("picture", {"num_stages": 2, "hidden_sizes": [8, 8], "depths": [1, 1]}),
     "regnet": ("picture", {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1], "groups_width": 4}),
     "mobilenet_v2": ("picture", {"depth_multiplier": 0.25, "image_size": 32}),
-    "swin": ("picture", {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 1],
-                         "window_size": 2}),
+    "swin": ("picture", {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1, 1],
+                         "num_heads": [1, 1], "window_size": 2}),
     "segformer": ("picture", {"depths": [1, 1], "hidden_sizes": [8, 8], "num_encoder_blocks": 2,
                               "sr_ratios": [2, 1], "num_attention_heads": [1, 1], "patch_sizes": [3, 3],
                               "strides": [2, 2], "mlp_ratios": [2, 2]}),
@@ -154,8 +158,12 @@ def one(name: str, methods: list[str], budget: float) -> dict[str, Any]:
     model, args, kwargs = make(name)
     report = torchsan.verify(model, args, kwargs, methods=methods, budget=budget)
     data = report.as_json()
-    rows = {c["method"]: {"outcome": c["outcome"], "reason": _reason(c, data)} for c in data["captures"]}
-    return {"name": name, "rows": rows, "seconds": round(time.perf_counter() - started, 1)}
+    rows = {
+        c["method"]: {"outcome": c["outcome"], "tried": c["tried"], "reason": _reason(c, data)}
+        for c in data["captures"]
+    }
+    cut = any("budget ended" in note for note in report.notes)
+    return {"name": name, "rows": rows, "cut": cut, "seconds": round(time.perf_counter() - started, 1)}
 
 
 def _reason(capture: dict[str, Any], data: dict[str, Any]) -> str:
@@ -174,29 +182,60 @@ def _short(path: str) -> str:
     return path.rpartition("site-packages/")[2]
 
 
-def isolated(name: str, methods: list[str], budget: float) -> dict[str, Any]:
-    command = [sys.executable, "-W", "ignore", __file__, "--one", name, "--budget", str(budget)]
-    for method in methods:
-        command += ["--method", method]
-    try:
-        # Tiny models gain nothing from threads and lose much on a busy machine.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=budget * 2 + 60, check=False, env=environment
-        )
-        return dict(json.loads(done.stdout.splitlines()[-1]))
-    except subprocess.TimeoutExpired:
-        return {"name": name, "rows": {}, "error": "no answer in time", "seconds": budget}
-    except (IndexError, ValueError):
-        text = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return {"name": name, "rows": {}, "error": text[:160], "seconds": 0.0}
+def isolated(names: list[str], methods: list[str], budget: float) -> list[dict[str, Any]]:
+    """Some architectures in a process of their own; what a crash leaves undone is tried alone."""
+    command = [sys.executable, "-W", "ignore", __file__, "--budget", str(budget), "--here"]
+    for option, values in (("--method", methods), ("--only", names)):
+        for value in values:
+            command += [option, value]
+    # Tiny models gain nothing from threads and lose much on a busy machine.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    limit = (budget * 2 + 60) * len(names)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, errors = process.communicate()[0], "no answer in time"
+    done = [dict(json.loads(line)) for line in out.splitlines() if line.startswith("{")]
+    for result in done:
+        outcomes = {m: row["outcome"] for m, row in result["rows"].items()}
+        print(result["name"], outcomes or result["error"], f"{result['seconds']} s", file=sys.stderr, flush=True)
+    missing = [name for name in names if name not in {result["name"] for result in done}]
+    if len(names) == 1 and missing:
+        text = (errors.strip().splitlines() or ["no output"])[-1]
+        return [{"name": names[0], "rows": {}, "error": text[:160], "seconds": 0.0}]
+    return done + [row for name in missing for row in isolated([name], methods, budget)]
+
+
+def here(names: list[str], methods: list[str], budget: float) -> None:
+    for name in names:
+        try:
+            row = one(name, methods, budget)
+        except Exception as error:
+            row = {
+                "name": name,
+                "rows": {},
+                "error": f"{type(error).__name__}: {error}"[:160],
+                "seconds": 0.0,
+            }
+        print(json.dumps(row), flush=True)
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    """The outcome and on how many inputs it rests."""
+    if row is None:
+        return "–"
+    return f"{row['outcome']} ({row['tried']})" if row.get("tried") else str(row["outcome"])
 
 
 def table(results: list[dict[str, Any]], methods: list[str]) -> str:
     """Outcomes by method, then what is wrong and what to do, in Markdown."""
     lines = ["| architecture | " + " | ".join(methods) + " | seconds |", "|---" * (len(methods) + 2) + "|"]
     for result in results:
-        cells = [result["rows"].get(m, {}).get("outcome", "–") for m in methods]
+        cells = [_cell(result["rows"].get(m)) + " (cut short)" * result.get("cut", False) for m in methods]
         lines.append(f"| {result['name']} | " + " | ".join(cells) + f" | {result['seconds']} |")
     lines += ["", "| architecture | method | what and where |", "|---|---|---|"]
     for result in results:
@@ -216,25 +255,24 @@ def main() -> int:
     parser.add_argument("--cap", type=float, default=1500.0, help="seconds for all; what is left over is not run")
     parser.add_argument("--jobs", type=int, default=1, help="architectures at a time")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
-    parser.add_argument("--one", choices=list(ZOO), help=argparse.SUPPRESS)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     methods = args.method or ["export", "jit.script", "jit.trace"]
-    if args.one:
-        print(json.dumps(one(args.one, methods, args.budget)))
+    names = list(args.only or ZOO)
+    if args.here:
+        here(names, methods, args.budget)
         return 0
     started = time.perf_counter()
 
-    def row(name: str) -> dict[str, Any] | None:
+    def batch(some: list[str]) -> list[dict[str, Any]]:
         if time.perf_counter() - started > args.cap:
-            print(f"cap of {args.cap:.0f} s reached: {name} was not run", file=sys.stderr)
-            return None
-        result = isolated(name, methods, args.budget)
-        outcomes = {m: row["outcome"] for m, row in result["rows"].items()}
-        print(name, outcomes or result.get("error"), f"{result['seconds']} s", file=sys.stderr, flush=True)
-        return result
+            print(f"cap of {args.cap:.0f} s reached: {', '.join(some)} not run", file=sys.stderr)
+            return []
+        return isolated(some, methods, args.budget)
 
+    batches = [names[i : i + BATCH] for i in range(0, len(names), BATCH)]
     with ThreadPoolExecutor(args.jobs) as pool:
-        results = [result for result in pool.map(row, args.only or ZOO) if result is not None]
+        results = [row for rows in pool.map(batch, batches) for row in rows]
     text = table(results, methods)
     if args.markdown:
         args.markdown.write_text(text, encoding="utf-8")

@@ -103,3 +103,9 @@ def test_bad_arguments_are_refused() -> None:
         torchsan.verify(torch.nn.Linear(1, 1), (torch.ones(1),), methods=["magic"])
     with pytest.raises(UsageError, match=r"torch\.nn\.Module"):
         torchsan.verify(3, (torch.ones(1),))
+
+
+def test_attributes_that_are_results_of_computations_do_not_stand_in_the_way() -> None:
+    model = torch.nn.Linear(3, 2)
+    model.cached = model.weight * 2
+    assert outcomes(torchsan.verify(model, (torch.ones(2, 3),), methods=["jit.trace"])) == {"jit.trace": "faithful"}

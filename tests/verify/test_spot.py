@@ -72,3 +72,11 @@ def test_it_never_raises(rubbish: tuple[Any, ...]) -> None:
     for kind in ("torch.jit.trace", "torch.jit.script", "torch.export.export", "torch.onnx.export", "other"):
         assert on_the_spot(kind, None, rubbish, {}, object()) == []
         assert before_capture(kind, rubbish, {}) is None
+
+
+def test_an_export_is_held_to_the_dimensions_that_it_declares() -> None:
+    model, args = programs.rows()
+    shapes = ({0: torch.export.Dim.AUTO},)
+    assert "TS310" in spotted("torch.export.export", torch.export.export, model, args, dynamic_shapes=shapes)
+    shapes = ({1: torch.export.Dim.AUTO},)
+    assert spotted("torch.export.export", torch.export.export, model, args, dynamic_shapes=shapes) == []

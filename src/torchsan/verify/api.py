@@ -21,6 +21,7 @@ from torchsan.verify.subject import Subject, random_state_kept
 from torchsan.verify.truth import Truth
 
 Progress = Callable[[str], None]
+_FOR_TRAINING = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchNorm)
 
 
 class FunctionModule(torch.nn.Module):  # type: ignore[misc]
@@ -238,6 +239,10 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
         notes += _tracer_warnings(traced, findings)
     if any(t.method.startswith("jit.") for t in trials):
         notes.append("TorchScript (jit.trace, jit.script) is deprecated since torch 2.10: use torch.export")
+    moody = next((m for m in truth.subject.model.modules() if m.training and isinstance(m, _FOR_TRAINING)), None)
+    if moody is not None:
+        kind = type(moody).__name__
+        notes.append(f"the model is in train mode, and {kind} is captured as for training: call model.eval() first")
     if truth.cut_short or any(t.cut_short for t in trials):
         notes.append("the budget ended before everything was tried: --budget gives more time")
     return notes

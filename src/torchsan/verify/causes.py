@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -48,9 +49,11 @@ class CauseFinder:
     def find(self, found: Counterexample, captured: Captured) -> Cause:
         if found.variant.only_size_one and found.got.error is not None and captured.dynamic is not None:
             return replace(self.nowhere(), only_size_one=True)
-        for option in self._options(found, captured):
-            if option is not None:
-                return option
+        # Looking for the cause runs the model in unusual ways: if that breaks, the disagreement still stands.
+        with contextlib.suppress(Exception):
+            for option in self._options(found, captured):
+                if option is not None:
+                    return option
         return self.nowhere()
 
     def _options(self, found: Counterexample, captured: Captured) -> Iterator[Cause | None]:

@@ -38,26 +38,26 @@ class Tolerance:
         return self.rtol, self.atol
 
 
-def flatten(value: Any, path: str = "output") -> Iterator[tuple[str, Any]]:
+def flatten(value: Any, path: str = "output", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Leaves with their paths: dicts, sequences, dataclasses, model outputs; None is no leaf."""
-    if value is None:
+    if value is None or depth > 12:
         return
     if isinstance(value, Mapping):
         for key in value:
-            yield from flatten(value[key], f"{path}[{key!r}]")
+            yield from flatten(value[key], f"{path}[{key!r}]", depth + 1)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for item in dataclasses.fields(value):
-            yield from flatten(getattr(value, item.name, None), f"{path}.{item.name}")
+            yield from flatten(getattr(value, item.name, None), f"{path}.{item.name}", depth + 1)
     elif isinstance(value, list | tuple | torch.Size):
         for index, item in enumerate(value):
-            yield from flatten(item, f"{path}[{index}]")
+            yield from flatten(item, f"{path}[{index}]", depth + 1)
     elif type(value).__module__.startswith("transformers.") and hasattr(value, "to_legacy_cache"):
-        yield from flatten(value.to_legacy_cache(), path)
+        yield from flatten(value.to_legacy_cache(), path, depth + 1)
     elif isinstance(value, torch.Tensor | bool | int | float | complex | str):
         yield path, value
     elif hasattr(value, "__dict__") and vars(value) and not isinstance(value, type | torch.nn.Module):
         for name, item in vars(value).items():
-            yield from flatten(item, f"{path}.{name}")
+            yield from flatten(item, f"{path}.{name}", depth + 1)
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from types import CodeType
 
 from torchsan.model import Place
@@ -93,7 +94,8 @@ def _script_reason(text: str) -> str:
 
 def writes_in_place(place: Place) -> bool:
     """Whether the statement on a line writes to a tensor: `x_()`, `fill`, `x[i] =`, `+=`, `.data =`."""
-    statement = statement_at(place)
+    # The start alone: a place that is a whole line may end in a comment.
+    statement = statement_at(replace(place, end_line=place.line, end_column=place.column))
     if statement is None or hasattr(statement, "body"):
         return False
     return any(_is_write(part) for part in ast.walk(statement))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field, replace
 
@@ -80,7 +81,9 @@ class Judge:
         place = failing_place(trial.method, trial.error)
         reason = explain(trial.method, trial.error)
         self.reasons[trial.method] = f"{place}: {reason}" if place else reason
-        cause = failure_cause(self.finder, trial.method, trial.error, place)
+        cause = None
+        with contextlib.suppress(Exception):
+            cause = failure_cause(self.finder, trial.method, trial.error, place)
         if cause is not None:
             self.note(cause, "capture", "", Verdict(trial.method, "fails", reason))
 
@@ -117,8 +120,7 @@ class Judge:
                 place = tensor_write(subject, "state", change.target, subject.leaves).place
             else:
                 uses = attribute_uses(subject, [change.target], subject.leaves)
-                places = [p for use in uses for p in (*use.writes, *use.reads)]
-                place = places[0] if places else None
+                place = next((p for use in uses for p in (*use.writes, *use.reads)), None)
             cause: LiveChange = replace(change, place=place or self.finder.nowhere().place)
             self.note(cause, "capture", "", Verdict(trial.method, "wrong", change.change))
 

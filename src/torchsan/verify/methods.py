@@ -228,8 +228,17 @@ def _export(
     args, kwargs = subject.inputs(example)
     shapes = dynamic_shapes(subject, varying) if varying else None
     program = torch.export.export(model, args, kwargs or None, dynamic_shapes=shapes, strict=strict)
+    return Captured(name, graph_copies(program), program, example=example, dynamic=shapes)
+
+
+def graph_copies(program: Any) -> Callable[[], Any]:
+    """The exported module as it was made, for every run anew."""
     module = program.module()
-    return Captured(name, lambda: copy.deepcopy(module), program, example=example, dynamic=shapes)
+    try:
+        copy.deepcopy(module)
+    except Exception:
+        return lambda: program.module()
+    return lambda: copy.deepcopy(module)
 
 
 def _onnx(subject: Subject, model: torch.nn.Module, example: list[Any], varying: dict[int, list[int]]) -> Captured:

@@ -24,7 +24,7 @@ from torchsan.verify.api import FunctionModule
 from torchsan.verify.compare import Tolerance
 from torchsan.verify.hunt import Trial, attribute_changes, check, tensor_changes
 from torchsan.verify.judging import Judge
-from torchsan.verify.methods import Captured, saved
+from torchsan.verify.methods import Captured, graph_copies, saved
 from torchsan.verify.subject import Subject, attributes_of, quiet, random_state_kept, tensors_of
 from torchsan.verify.truth import Truth
 
@@ -185,9 +185,29 @@ def _checked(
 
 
 def _keep_what_was_promised(method: str, dynamic: Any, truth: Truth) -> None:
-    """An export without dynamic shapes says that it is for one size: do not hold other sizes against it."""
-    if method in ("export", "onnx") and not dynamic:
-        truth.pairs = [(variant, outcome) for variant, outcome in truth.pairs if variant.kind != "size"]
+    """An export promises the sizes of its example, and those that it declares dynamic: no others."""
+    if method not in ("export", "onnx"):
+        return
+    promised = _declared(truth.subject, dynamic)
+    kept = {d.label for d in truth.sizes.dimensions if all(dim in promised.get(leaf, ()) for leaf, dim in d.axes)}
+    truth.pairs = [(v, outcome) for v, outcome in truth.pairs if v.kind != "size" or v.dimension in kept]
+
+
+def _declared(subject: Subject, dynamic: Any) -> dict[int, list[int]]:
+    """Which dimensions of which input were declared dynamic; nested inputs are taken as fixed."""
+    if isinstance(dynamic, tuple | list):
+        specs = dict(enumerate(dynamic))
+    elif isinstance(dynamic, dict):
+        specs = {subject.names.index(name): spec for name, spec in dynamic.items() if name in subject.names}
+    else:
+        return {}
+    found = {}
+    for index, spec in specs.items():
+        if isinstance(spec, dict):
+            found[index] = [dim for dim, kind in spec.items() if kind is not None and kind != torch.export.Dim.STATIC]
+        elif isinstance(spec, tuple | list):
+            found[index] = [dim for dim, kind in enumerate(spec) if kind is not None]
+    return found
 
 
 def _captured(method: str, result: Any, pristine: Any, dynamic: Any) -> Captured | None:
@@ -210,8 +230,7 @@ def _captured(method: str, result: Any, pristine: Any, dynamic: Any) -> Captured
         return Captured(method, restored if hasattr(result, "named_parameters") else fresh, result)
     if method == "export" and hasattr(result, "module"):
         with quiet():
-            module = result.module()
-        return Captured(method, lambda: copy.deepcopy(module), result, dynamic=dynamic)
+            return Captured(method, graph_copies(result), result, dynamic=dynamic)
     if method == "onnx" and hasattr(result, "model_proto"):
         from torchsan.verify.onnx_runner import OnnxRunner
 

@@ -123,7 +123,7 @@ def tensors_of(module: Any) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     for source in ("named_parameters", "named_buffers"):
         for name, tensor in getattr(module, source, list)():
-            if isinstance(tensor, torch.Tensor) and not isinstance(tensor, torch.nn.parameter.UninitializedParameter):
+            if isinstance(tensor, torch.Tensor) and not torch.nn.parameter.is_lazy(tensor):
                 found[name] = tensor.detach().clone()
     return found
 
@@ -196,7 +196,7 @@ class Subject:
         """A copy of the model as it was given, with the globals that it changes put back."""
         self.reset()
         try:
-            return copy.deepcopy(self.model)
+            return copy.deepcopy(self.model, _results_kept(self.model))
         except Exception as error:
             raise UsageError(
                 f"the model cannot be copied ({type(error).__name__}: {one_line(error)}), "
@@ -231,6 +231,18 @@ class Subject:
         outcome.state = tensors_of(model)
         outcome.attributes = attributes_of(model)
         return outcome
+
+
+def _results_kept(model: torch.nn.Module) -> dict[int, Any]:
+    """Copies of attributes that are results of computations (as weight_norm makes), which deepcopy refuses."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for value in vars(module).values():
+            inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+            for item in inner:
+                if isinstance(item, torch.Tensor) and item.grad_fn is not None:
+                    memo[id(item)] = item.detach().clone()
+    return memo
 
 
 def _leaf_name(path: tuple[Any, ...], parameters: list[inspect.Parameter]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ class Truth:
         return outcome is not None
 
     def explore(self, values: int = 24, sizes: int = 160) -> None:
-        """All variants, the cheap and telling ones first."""
+        """All variants, some of every kind before more of any: a small budget must not leave a kind out."""
         subject = self.subject
         for variant in call_variants(subject):
             self.add(variant)
@@ -99,18 +100,26 @@ class Truth:
         if self.example.attributes != attributes_of(subject.model):
             # State that moves may matter only after some calls.
             self.add(Variant("calls", "called twelve times", calls=12, seed=subject.seed))
-        kept = 0
-        for variant in value_variants(subject, _embedding_sizes(subject)):
-            kept += self.add(variant)
-            if kept >= values:
-                break
-        for variant in threshold_variants(subject):
-            self.add(variant)
-        finder = Finder(subject, self.accept, sizes)
-        self.sizes = finder.explore()
+        others = value_variants(subject, _embedding_sizes(subject))
+        self._some_values(others, values // 4)
+        self.sizes = Finder(subject, self.accept, sizes).explore()
         self.pairs += self.sizes.variants
+        with contextlib.suppress(Exception):
+            for variant in threshold_variants(subject):
+                self.add(variant)
+        self._some_values(others, values - values // 4)
         if any(_is_float32(leaf) for leaf in subject.leaves):
             self.add(Variant("dtype", "model and inputs in float64", seed=subject.seed, double=True))
+
+    def _some_values(self, others: Iterator[Variant], number: int) -> None:
+        kept = 0
+        # Kinds of tensors that the usual arithmetic does not know are left as they are.
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            while kept < number:
+                variant = next(others, None)
+                if variant is None:
+                    break
+                kept += self.add(variant)
 
     def is_stable(self, variant: Variant, outcome: Outcome, tolerance: Tolerance) -> bool:
         """Whether a tiny push of weights and inputs leaves eager's result alone: else it decides nothing."""

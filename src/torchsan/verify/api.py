@@ -164,7 +164,7 @@ def _lost_attributes(truth: Truth) -> str:
 def best_of(trials: list[Trial]) -> Trial | None:
     """The first faithful one in the order of METHODS; else the least wrong, loud before silent."""
     rank = [*METHODS, "jit"]
-    usable = [t for t in trials if t.captured is not None]
+    usable = [t for t in trials if t.captured is not None and t.tried]
 
     def badness(trial: Trial) -> tuple[int, int, int]:
         silent = sum(c.difference.kind != "raises" for c in trial.counterexamples.values())
@@ -200,6 +200,8 @@ def build_report(truth: Truth, trials: list[Trial], judgement: Judgement, second
 def _capture(trial: Trial, truth: Truth, judgement: Judgement) -> Capture:
     example = None
     reason = judgement.reasons.get(trial.method, "")
+    if trial.captured is not None and not trial.tried:
+        reason = "the budget ended before it could be compared with eager"
     if trial.counterexamples and trial.captured is not None:
         found = next(iter(sorted(trial.counterexamples.items(), key=lambda i: i[1].difference.kind == "raises")))[1]
         example = reproduction(truth.subject, trial.captured, found, trial.method)

@@ -19,6 +19,11 @@ from torchsan.model.source import real_path, shown_path, source_line, source_lin
 Use = Literal["branch", "loop", "number", "array"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
+# Wrappers that torch puts around a dispatch mode.
+_TORCH_PLUMBING = tuple(
+    os.path.join(_TORCH, *part)
+    for part in (("_dynamo",), ("_compile.py",), ("utils", "_python_dispatch.py"), ("_ops.py",))
+)
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 
@@ -79,8 +84,8 @@ def called_by_torch() -> bool:
     """Whether the line that runs now is in torch's own Python rather than in the user's."""
     for frame in frames(sys._getframe(1)):
         path = frame.f_code.co_filename
-        if not path.startswith(_OURS):
-            return path.startswith(_TORCH) and os.sep + "utils" + os.sep + "_python_dispatch" not in path
+        if not path.startswith(_OURS) and not path.startswith(_TORCH_PLUMBING):
+            return path.startswith(_TORCH)
     return False
 
 

@@ -42,7 +42,8 @@ class Trial:
 
     @property
     def outcome(self) -> str:
-        if self.captured is None:
+        if self.captured is None or not self.tried:
+            # What was never compared is not faithful.
             return "failed"
         return "unfaithful" if self.counterexamples else "faithful"
 

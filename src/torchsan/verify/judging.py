@@ -125,7 +125,7 @@ class Judge:
             self.note(cause, "capture", "", Verdict(trial.method, "wrong", change.change))
 
     def judgement(self, trials: list[Trial]) -> Judgement:
-        works = tuple(t.method for t in trials if t.captured is not None and not t.counterexamples and not t.skipped)
+        works = tuple(t.method for t in trials if t.outcome == "faithful")
         result = Judgement(reasons=dict(self.reasons))
         for key, fault in self.faults.items():
             finding = judged(replace(fault, works=works))

@@ -149,6 +149,57 @@ CASES = {
         """,
         "    h.sum().backward()\n    h = h.detach()\n",
     ),
+    "generator under a discriminator": (
+        """
+        import torch
+        from torch import nn
+        maker, judge = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        first = torch.optim.SGD(judge.parameters(), lr=0.1)
+        second = torch.optim.SGD(maker.parameters(), lr=0.1)
+        for _ in range(2):
+            fake = maker(torch.randn(5, 2))
+            judged = judge(fake).mean() - judge(torch.randn(5, 3)).mean()
+            first.zero_grad()
+            judged.backward()
+            first.step()
+            made = -judge(fake).mean()
+            second.zero_grad()
+            made.backward()
+            second.step()
+        """,
+        "judged = judge(fake.detach()).mean()",
+    ),
+    "features computed once": (
+        """
+        import torch
+        body, head = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
+        opt = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+        features = torch.tanh(body(torch.ones(5, 3)))
+        for _ in range(3):
+            loss = head(features).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+        "for _ in range(3):\n    features = torch.tanh(body(torch.ones(5, 3)))\n",
+    ),
+    "best weights beside the best loss": (
+        """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        lowest, best = 1e9, None
+        for _ in range(4):
+            loss = net(torch.ones(2, 3)).pow(2).mean()
+            if loss.item() < lowest:
+                lowest, best = loss.item(), net.state_dict()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        net.load_state_dict(best)
+        """,
+        "lowest, best = loss.item(), copy.deepcopy(net.state_dict())",
+    ),
     "array that shares the weights": (
         """
         import torch

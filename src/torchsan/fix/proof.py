@@ -19,6 +19,8 @@ from torchsan.model.source import real_path
 # The healed run is the truth for these; for the second set it may be, or the loss is computed anew elsewhere.
 BY_REFERENCE = {"TS101", "TS110"}
 MAYBE_BY_REFERENCE = {"TS105"}
+# The cure may be a cut: a pass then reaches fewer parameters, those that it still reaches as before.
+CUTTING = {"TS105", "TS111"}
 # The graph is meant to grow.
 MORE_LEAVES = {"TS206"}
 Kind = Literal["proved", "progress", "dropped"]
@@ -137,32 +139,37 @@ def _differences(case: Case, *, whole: bool) -> tuple[str, bool]:
     if code.startswith("TS3"):
         # A capture was at fault: the model itself must give what it gave.
         return compare(case.before, case.after, whole=True), False
+    if any(step.starved for step in case.after.steps) and not any(step.starved for step in case.before.steps):
+        return "an optimizer is left without any gradient", False
     if case.before.failed:
         # Everything up to the fault was right.
-        return compare(case.before, case.after, whole=False), False
+        if code in CUTTING and whole and _reached(case.before) - _reached(case.after):
+            return "some parameters get no gradient any more", False
+        return compare(case.before, case.after, whole=False, fewer=code in CUTTING), False
     return _structure(case, whole=whole), False
 
 
-def compare(expected: Trial, got: Trial, *, whole: bool) -> str:
+def compare(expected: Trial, got: Trial, *, whole: bool, fewer: bool = False) -> str:
     """What the second run did otherwise than the first; nothing where it ended earlier, unless `whole`."""
     if whole and len(got.passes) < len(expected.passes):
         return "it makes fewer backward passes than the reference"
     for number, (want, have) in enumerate(zip(expected.passes, got.passes, strict=False), 1):
-        problem = _pass_differs(want, have, slack=float(number))
+        problem = _pass_differs(want, have, slack=float(number), fewer=fewer)
         if problem:
             return f"{problem} of backward pass {number} differ{'s' if problem.endswith('value') else ''}"
     return _steps_differ(expected.steps, got.steps)
 
 
-def _pass_differs(want: Pass, have: Pass, slack: float) -> str:
+def _pass_differs(want: Pass, have: Pass, *, slack: float, fewer: bool) -> str:
     if len(want.roots) != len(have.roots):
         return "the losses"
     if not all(a.equals(b, slack) for a, b in zip(want.roots, have.roots, strict=True)):
         return "the value"
-    if len(want.leaves) != len(have.leaves):
+    if len(want.leaves) != len(have.leaves) and not (fewer and 0 < len(have.leaves) < len(want.leaves)):
         return "the tensors that get a gradient"
-    left = list(have.leaves)
-    for leaf in want.leaves:
+    # Each of the smaller set must be found in the larger.
+    left = list(want.leaves)
+    for leaf in have.leaves:
         match = next((other for other in left if _leaf_equals(leaf, other, slack)), None)
         if match is None:
             return "the gradients"
@@ -202,6 +209,14 @@ def _structure(case: Case, *, whole: bool) -> str:
         if lost or (gained and case.target.code not in MORE_LEAVES):
             return f"backward pass {number} reaches other parameters"
     return ""
+
+
+def _reached(trial: Trial) -> Counter[tuple[int, ...]]:
+    """The most that any pass reaches of each kind of parameter."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for one in trial.passes:
+        found |= _shapes(one)
+    return found
 
 
 def _shapes(one: Pass) -> Counter[tuple[int, ...]]:

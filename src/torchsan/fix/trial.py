@@ -66,6 +66,11 @@ class Step:
     optimizer: str
     gradients: tuple[Digest, ...]
 
+    @property
+    def starved(self) -> bool:
+        """Nothing to step with: what this optimizer trains is cut off."""
+        return not self.gradients
+
 
 @dataclass(slots=True)
 class Trial:

@@ -23,7 +23,11 @@ def deep_copy(spot: Spot) -> Found:
         return
     if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return)) or statement.value is None:
         return
-    value = statement.value
+    for value in statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]:
+        yield from _copied(source, value)
+
+
+def _copied(source: Source, value: ast.expr) -> Found:
     module = _parameters_of(value)
     if module is not None:
         text = f"[p.detach().clone() for p in {source.segment(module)}]"

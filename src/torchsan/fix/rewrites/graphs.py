@@ -25,8 +25,26 @@ def detach_carried(spot: Spot) -> Found:
             edit = syntax.insert_after(source, backward, f"{name} = tuple(part.detach() for part in {name})")
             if edit is not None:
                 yield f"cut the graph between turns: detach each part of {name}", [edit]
+    for other in spot.spots("cause"):
+        yield from _shared_with_first(other)
     for other in spot.spots("origin"):
         yield from _arguments(other)
+
+
+def _shared_with_first(spot: Spot) -> Found:
+    """The loss of an earlier backward takes what a later one needs with its graph: it gets the value only."""
+    source, backward = spot.source, spot.source.statement(spot.span)
+    if backward is None:
+        return
+    block = source.block_of(backward)
+    above = [s for s in block[: block.index(backward)] if isinstance(s, ast.Assign)]
+    made = {name for s in above if isinstance(s.value, ast.Call) for name in syntax.stores(s)}
+    for maker in (s for s in above if syntax.stores(s) & syntax.loads(backward)):
+        for call in (n for n in ast.walk(maker) if isinstance(n, ast.Call)):
+            for argument in call.args:
+                if isinstance(argument, ast.Name) and argument.id in made:
+                    at = source.end(argument)
+                    yield f"give {argument.id}.detach() to the first loss", [Edit(at, at, ".detach()")]
 
 
 def _carried(source: Source, loop: ast.For | ast.While) -> list[str]:
@@ -67,7 +85,7 @@ def keep_graph(spot: Spot) -> Found:
         elif isinstance(node, ast.Attribute) and node.attr == "data":
             kept = node.value
         elif isinstance(node, ast.Call) and syntax.called(node) in ("tensor", "float") and len(node.args) == 1:
-            kept = node.args[0]
+            kept = _before_cuts(node.args[0])
             yield (
                 f"use {source.segment(kept)} itself",
                 [Edit(source.start(node), source.end(node), source.segment(kept))],
@@ -76,6 +94,12 @@ def keep_graph(spot: Spot) -> Found:
         else:
             continue
         yield f"use {source.segment(kept)} itself", [Edit(source.end(kept), source.end(node), "")]
+
+
+def _before_cuts(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CUTS:
+        node = node.func.value
+    return node
 
 
 def retain_grad(spot: Spot) -> Found:

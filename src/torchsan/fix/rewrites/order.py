@@ -137,6 +137,8 @@ def _hoisted(spot: Spot) -> Found:
         if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
             continue
         names = syntax.stores(statement)
+        if "optim" in ast.unparse(statement.value):
+            continue  # an optimizer has state of its own and no graph
         if not names & used or not source.owns_its_lines(statement) or not source.owns_its_lines(loop.body[0]):
             continue
         text = source.segment(statement)

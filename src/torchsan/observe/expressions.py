@@ -132,6 +132,12 @@ def _is_module(node: ast.expr) -> bool:
 def assigned_targets(node: ast.AST, file: File) -> list[str]:
     """The names that receive the value of this expression, when it is the whole right-hand side."""
     statement = file.parents.get(node)
+    if isinstance(statement, ast.Tuple) and node in statement.elts:
+        # `best, state = loss, model.state_dict()`
+        outer, index = file.parents.get(statement), statement.elts.index(node)
+        if isinstance(outer, ast.Assign) and outer.value is statement:
+            targets = [t for t in outer.targets if isinstance(t, ast.Tuple) and len(t.elts) == len(statement.elts)]
+            return [text_of(target.elts[index]) for target in targets]
     if isinstance(statement, ast.Assign) and statement.value is node:
         return [text_of(target) for target in statement.targets]
     if isinstance(statement, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and statement.value is node:

@@ -75,6 +75,8 @@ class TwinFinder:
         for name, value in list(names.items()):
             if not sounds_kept(name) or not isinstance(value, (list, tuple, dict)) or not value:
                 continue
+            if hasattr(value, "_metadata"):
+                continue  # a state dictionary: the snapshot sensor tells when it is used
             tensors = list(value.values()) if isinstance(value, dict) else list(value)
             if not all(isinstance(t, torch.Tensor) for t in tensors):
                 continue

@@ -268,6 +268,12 @@ CLEAN = {
             torch.save(model.state_dict(), io.BytesIO())
         model.load_state_dict(model.state_dict())
     """,
+    "state loaded into its own model twice": """
+        model = nn.Linear(4, 1)
+        state = {"a": model.state_dict(), "b": model.state_dict()}
+        model.load_state_dict(state["a"])
+        model.load_state_dict(state["b"])
+    """,
     "target network copied": """
         policy = nn.Linear(4, 2)
         target = copy.deepcopy(policy)

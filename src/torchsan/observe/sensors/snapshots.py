@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
+from torchsan import compat
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Write
 from torchsan.observe import expressions as syntax
+from torchsan.observe.ledger import Written
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import USER, Site, kind_of, site_of
 from torchsan.observe.tensors import memory_of
@@ -27,8 +29,9 @@ class Snapshot:
 
     reference: weakref.ref[Any]
     site: Site
-    versions: dict[str, tuple[int, int]]
+    memories: dict[str, int]
     name: str
+    before: int
 
 
 class SnapshotSensor:
@@ -86,12 +89,13 @@ class SnapshotSensor:
         if len(self._taken) >= MAX_SNAPSHOTS:
             return
         site = site_of(frame)
-        versions = {k: (memory_of(t) or 0, t._version) for k, t in state.items() if isinstance(t, torch.Tensor)}
+        memories = {k: memory_of(t) or 0 for k, t in state.items() if isinstance(t, torch.Tensor)}
         file = syntax.file_of(site.place.path)
         node = file.at(site.place) if file else None
         targets = syntax.assigned_targets(node, file) if file and node is not None else []
         name = targets[0] if targets else ""
-        self._taken[id(state)] = Snapshot(weakref.ref(state), site, versions, name)
+        before = compat.next_sequence()
+        self._taken[id(state)] = Snapshot(weakref.ref(state), site, memories, name, before)
 
     def _moved(self, state: dict[str, Any]) -> Snapshot | None:
         """The snapshot that this dictionary is, if its tensors have been written since."""
@@ -99,15 +103,17 @@ class SnapshotSensor:
         if snapshot is None or snapshot.reference() is not state:
             return None
         for key, tensor in state.items():
-            known = snapshot.versions.get(key)
-            if known is not None and memory_of(tensor) == known[0] and self._written_since(tensor, known):
+            memory = snapshot.memories.get(key)
+            if memory and memory_of(tensor) == memory and self._trained_since(memory, snapshot.before):
                 return snapshot
         return None
 
-    def _written_since(self, tensor: Any, known: tuple[int, int]) -> bool:
-        if tensor._version != known[1] and tensor.is_floating_point():
+    def _trained_since(self, memory: int, before: int) -> bool:
+        """Has an optimizer or the program itself written this memory? To load a model's weights does not count."""
+        ledger = self.recorder.ledger
+        if any(step.before > before and memory in step.memories for step in ledger.steps):
             return True
-        return any(step.silent and known[0] in step.memories for step in self.recorder.ledger.steps)
+        return any(w.before > before and not _is_loading(w) for w in ledger.writes.get(memory, []))
 
     @shield
     def _loading(self, module: Any, state: Any, frame: FrameType) -> None:
@@ -137,3 +143,7 @@ class SnapshotSensor:
         taken = Line(snapshot.site.place)
         name = snapshot.name or "state_dict()"
         self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, Line(used.place), "state_dict"))
+
+
+def _is_loading(write: Written) -> bool:
+    return write.site.library is not None and write.site.library[0].co_name == "_load_from_state_dict"

@@ -462,6 +462,24 @@ CLEAN = {
         h.register_hook(lambda g: g * 2)
         h.sum().backward()
     """,
+    "hook that edits a gradient of its own": """
+        h = nn.Linear(4, 4)(x)
+        h.register_hook(lambda g: g.clamp_(-1, 1))
+        h.exp().sum().backward()
+    """,
+    "optimizer inside backward": """
+        model = nn.Linear(4, 1)
+        opts = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+        def step(p):
+            opts[p].step()
+            opts[p].zero_grad()
+
+        for p in model.parameters():
+            p.register_post_accumulate_grad_hook(step)
+        for _ in range(3):
+            model(x).pow(2).mean().backward()
+    """,
     "pruning": """
         import torch.nn.utils.prune as prune
         layer = nn.Linear(4, 4)

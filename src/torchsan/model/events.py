@@ -181,6 +181,15 @@ class StaleCast:
 
 
 @dataclass(frozen=True, slots=True)
+class GradientEdited:
+    """A hook wrote the gradient that it was given, and others still hold that tensor."""
+
+    memory: Memory
+    write: Write
+    needed: Line | None
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReused:
     """A backward went through a part of the graph whose saved values an earlier backward had released."""
 
@@ -201,5 +210,6 @@ Event = (
     | SharedDefaultWritten
     | GradientCut
     | StaleCast
+    | GradientEdited
     | GraphReused
 )

@@ -21,6 +21,7 @@ from torchsan.model import Finding, Place, Report
 from torchsan.model.events import Event
 from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
+from torchsan.observe.sites import Site
 from torchsan.rules import Rule, all_rules
 
 
@@ -62,6 +63,8 @@ class Recorder:
         self.timeline = timeline
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event, Finding], None]] = []
+        # The backward that is running, told by its line; None outside of backward.
+        self.backward: Site | None = None
         self._asleep = 0
         self._broken_rules: set[str] = set()
         self._rules = [rule for rule in all_rules().values() if rule.judge is not None]

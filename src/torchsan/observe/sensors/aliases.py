@@ -14,6 +14,7 @@ import torch
 
 from torchsan.model.events import (
     AliasedSnapshot,
+    GradientEdited,
     InputOverwritten,
     Line,
     Memory,
@@ -44,6 +45,10 @@ FILLED = (
     "result",
     "acc",
 )
+
+
+# How many hold a gradient inside a hook when no other path of backward needs it: the engine and the hook.
+ALONE = 2
 
 
 @dataclass(slots=True)
@@ -77,6 +82,9 @@ class AliasWatch:
         frames = user_frames(frame)
         if not frames:
             return None
+        if self.recorder.backward is not None:
+            self._gradient_edited(op, site, tensor, memory, frames[0], frame)
+            return None
         if op == "__setitem__" and seen == 0:
             self._overlap(tensor, site, args, frame)
         if seen >= 1:
@@ -89,6 +97,19 @@ class AliasWatch:
     def after(self, token: Token) -> None:
         if token.before is not None and fingerprint(token.tensor) != token.before:
             self.recorder.emit(token.event)
+
+    # -- gradients ----------------------------------------------------------------------------------
+
+    def _gradient_edited(
+        self, op: str, site: Site, tensor: torch.Tensor, memory: int, hook: FrameType, frame: FrameType
+    ) -> None:
+        """A hook writes its argument. Only the engine and the hook hold a gradient that is the hook's alone."""
+        if tensor.requires_grad or tensor._use_count() <= ALONE or not _is_argument(memory, hook):
+            return
+        backward = self.recorder.backward
+        write = Write(op, "op", Line(whole_statement(site.place), site.library_place))
+        needed = Line(backward.place) if backward is not None else None
+        self.recorder.emit(GradientEdited(Memory(written_name(site.place)), write, needed))
 
     # -- expanded memory ----------------------------------------------------------------------------
 

@@ -162,6 +162,7 @@ class GraphSensor:
         frame = _getframe(1)
         self._before_backward(t_outputs, frame)
         self._depth += 1
+        outer, self.recorder.backward = self.recorder.backward, site_of(frame)
         first = compat.next_sequence()
         # Anomaly mode would print its own advice when the engine fails; ours comes instead.
         compat.set_anomaly(self._user_anomaly, self._user_check_nan)
@@ -172,6 +173,7 @@ class GraphSensor:
             raise
         finally:
             self._depth -= 1
+            self.recorder.backward = outer
             if self.recorder.active and not self.recorder.paused:
                 compat.set_anomaly(True, self._user_anomaly and self._user_check_nan)
             self._after_backward(frame, first)

@@ -395,6 +395,9 @@ CLEAN = {
         for _ in range(3):
             opt.zero_grad(); table(torch.tensor([1, 2])).sum().backward(); opt.step()
     """,
+    "lazy layers": """
+        fit(nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.ReLU(inplace=True), nn.LazyLinear(1)))
+    """,
     "meta tensors": """
         m = nn.Linear(4, 4, device="meta")
         y = m(torch.empty(2, 4, device="meta"))

@@ -47,6 +47,7 @@ class Stepped:
     logged: bool = False
     # Made inside autocast, whose cached copies of the weights stay as they were.
     autocast: bool = False
+    number: int = 0
 
 
 class Ledger:
@@ -54,6 +55,7 @@ class Ledger:
         self.writes: dict[int, list[Written]] = {}
         self.silent: dict[int, list[tuple[Written, int]]] = {}
         self.steps: deque[Stepped] = deque(maxlen=MAX_STEPS)
+        self.steps_made = 0
         self.backwards = 0
 
     def add(self, memory: int, write: Written) -> None:
@@ -66,6 +68,11 @@ class Ledger:
         known.append(write)
         if len(known) > MAX_WRITES_PER_MEMORY:
             del known[0]
+
+    def add_step(self, step: Stepped) -> None:
+        self.steps_made += 1
+        step.number = self.steps_made
+        self.steps.append(step)
 
     def add_silent(self, memory: int, write: Written) -> None:
         self.silent.setdefault(memory, []).append((write, self.backwards))

@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 _storage = torch._C.TensorBase.untyped_storage
 
@@ -63,7 +63,7 @@ def is_plain(tensor: Any) -> bool:
     """A tensor whose memory we can reason about: dense, with data, not inside a functorch transform."""
     return (
         isinstance(tensor, torch.Tensor)
-        and not isinstance(tensor, UninitializedTensorMixin)
+        and not is_lazy(tensor)
         and tensor.layout is torch.strided
         and not tensor.is_meta
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

@@ -63,7 +63,7 @@ class OptimizerSensor:
             autocast=compat.autocast_caches(parameter),
             logged=not type(optimizer).__module__.startswith("torch.optim"),
         )
-        self.recorder.ledger.steps.append(step)
+        self.recorder.ledger.add_step(step)
         self.twins.stepped(optimizer, step, frame)
 
     def _memories_of(self, optimizer: Any) -> frozenset[int]:

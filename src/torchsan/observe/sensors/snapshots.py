@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from torchsan import compat
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.ledger import Written
@@ -29,9 +28,10 @@ class Snapshot:
 
     reference: weakref.ref[Any]
     site: Site
-    memories: dict[str, int]
+    # Memory and version of each tensor, and the number of the last step before.
+    tensors: dict[str, tuple[int, int]]
     name: str
-    before: int
+    steps: int
 
 
 class SnapshotSensor:
@@ -89,13 +89,13 @@ class SnapshotSensor:
         if len(self._taken) >= MAX_SNAPSHOTS:
             return
         site = site_of(frame)
-        memories = {k: memory_of(t) or 0 for k, t in state.items() if isinstance(t, torch.Tensor)}
+        tensors = {k: (memory_of(t) or 0, t._version) for k, t in state.items() if isinstance(t, torch.Tensor)}
         file = syntax.file_of(site.place.path)
         node = file.at(site.place) if file else None
         targets = syntax.assigned_targets(node, file) if file and node is not None else []
         name = targets[0] if targets else ""
-        before = compat.next_sequence()
-        self._taken[id(state)] = Snapshot(weakref.ref(state), site, memories, name, before)
+        steps = self.recorder.ledger.steps_made
+        self._taken[id(state)] = Snapshot(weakref.ref(state), site, tensors, name, steps)
 
     def _moved(self, state: dict[str, Any]) -> Snapshot | None:
         """The snapshot that this dictionary is, if its tensors have been written since."""
@@ -103,17 +103,17 @@ class SnapshotSensor:
         if snapshot is None or snapshot.reference() is not state:
             return None
         for key, tensor in state.items():
-            memory = snapshot.memories.get(key)
-            if memory and memory_of(tensor) == memory and self._trained_since(memory, snapshot.before):
+            memory, version = snapshot.tensors.get(key, (0, 0))
+            if memory and memory_of(tensor) == memory and self._trained_since(memory, version, snapshot.steps):
                 return snapshot
         return None
 
-    def _trained_since(self, memory: int, before: int) -> bool:
+    def _trained_since(self, memory: int, version: int, steps: int) -> bool:
         """Has an optimizer or the program itself written this memory? To load a model's weights does not count."""
         ledger = self.recorder.ledger
-        if any(step.before > before and memory in step.memories for step in ledger.steps):
+        if any(step.number > steps and memory in step.memories for step in ledger.steps):
             return True
-        return any(w.before > before and not _is_loading(w) for w in ledger.writes.get(memory, []))
+        return any(w.version > version and not _is_loading(w) for w in ledger.writes.get(memory, []))
 
     @shield
     def _loading(self, module: Any, state: Any, frame: FrameType) -> None:

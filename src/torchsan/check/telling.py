@@ -120,7 +120,7 @@ class Teller:
         return Fact(event, self.program.place(node))
 
     def rewritten(self, tensor: Tensor, node: ast.AST, target: ast.AST, module: str) -> Fact:
-        write = events.Write(".data =", "set_data", self.line(node), inside_forward=True)
+        write = events.Write(".data =", "set_data", self.line(node))
         event = events.ParameterRewritten(self.memory(tensor.storage, target), write, f"`{module}`")
         return Fact(event, self.program.place(node))
 

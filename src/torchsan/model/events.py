@@ -73,8 +73,6 @@ class Write:
     line: Line | None
     version: int | None = None
     callers: tuple[Place, ...] = ()
-    inside_forward: bool = False
-    story: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +162,9 @@ class GradientCut:
 
     memory: Memory
     cut: Line | None
-    form: Literal["constant-term", "never-trained", "no-graph", "non-leaf-grad"]
+    form: Literal["constant-term", "no-graph", "non-leaf-grad"]
     needed: Line | None = None
     by: str = ""
-    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

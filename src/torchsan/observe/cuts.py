@@ -31,7 +31,6 @@ NON_LEAF = "The .grad attribute of a Tensor that is not a leaf Tensor is being a
 class CutFinder:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._detached: set[Place] = set()
         self._sites: set[Site] = set()
         self._looked: dict[Site, int] = {}
 

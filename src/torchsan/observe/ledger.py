@@ -28,7 +28,6 @@ class Written(NamedTuple):
     kind: WriteKind
     start: int = 0
     end: int = 1 << 62
-    inside_forward: bool = False
     maker: Site | None = None
 
 

@@ -151,18 +151,13 @@ def tensor_behind(saved: Saved) -> torch.Tensor | None:
     else:
         raws = getattr(saved.node, f"_raw_saved_{saved.what}", ())
     for raw in raws if isinstance(raws, (list, tuple)) else (raws,):
-        if not _raw_is_stale(raw, saved.node, saved.what, raws):
+        if not hasattr(raw, "register_hooks"):
             continue
         try:
             raw.register_hooks(pack, unpack)
         except RuntimeError:
             continue
     return next((t for t in taken if t._version == saved.current), taken[0] if taken else None)
-
-
-def _raw_is_stale(raw: Any, node: Any, what: str, raws: Any) -> bool:
-    # With several tensors under one name there is no telling which is stale without unpacking each.
-    return hasattr(raw, "register_hooks")
 
 
 def is_released(node: Any) -> bool:

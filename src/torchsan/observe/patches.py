@@ -12,14 +12,12 @@ class Patches:
 
     def __init__(self) -> None:
         self._entries: list[tuple[Any, str, Any, Any]] = []
-        self.applied = False
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace `owner.name` now. What an owner only inherits is deleted again, not assigned, afterwards."""
         before = vars(owner).get(name, _ABSENT)
         self._entries.append((owner, name, before, value))
         setattr(owner, name, value)
-        self.applied = True
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Put another value in the place of one that `set` put there."""
@@ -39,9 +37,7 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
-        self.applied = False
 
     def apply(self) -> None:
         for owner, name, _before, value in self._entries:
             setattr(owner, name, value)
-        self.applied = True

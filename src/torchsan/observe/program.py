@@ -83,7 +83,7 @@ def run(program: Program) -> int | str | None:
     )
     if program.package is not None:
         main.__package__ = program.package
-    previous = sys.modules["__main__"]
+    # It stays there when the program has ended: its threads and atexit functions may still look at it.
     sys.modules["__main__"] = main
     sys.argv = program.arguments
     sys.path[0:1] = [program.search_path]
@@ -93,9 +93,6 @@ def run(program: Program) -> int | str | None:
         return stop.code
     finally:
         sys.stdout.flush()
-        if sys.exc_info()[0] is None:
-            # Threads and atexit functions of the program may still look at their module.
-            previous.__dict__.setdefault("__torchsan_program__", main)
     return None
 
 

@@ -64,9 +64,6 @@ class AliasWatch:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
 
-    def close(self) -> None:
-        pass
-
     def before(
         self,
         op: str,

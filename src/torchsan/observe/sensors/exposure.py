@@ -142,7 +142,7 @@ class ExposureSensor:
         if name and name in right_hand_side(place):
             return  # `w.data = w.data * mask` projects what was learnt, it does not replace it
         line = Line(place)
-        write = Write(".data =", "set_data", line, callers=callers_of(frame), inside_forward=True)
+        write = Write(".data =", "set_data", line, callers=callers_of(frame))
         self.recorder.emit(ParameterRewritten(Memory(name, "parameter"), write, type(module).__name__))
 
     def before_write(self, memory: int, tensor: Any) -> tuple[int, object] | None:

@@ -398,7 +398,7 @@ class GraphSensor:
 
 def described(write: Written) -> Write:
     line = Line(whole_statement(write.site.place), write.site.library_place)
-    return Write(write.op, write.kind, line, write.version, inside_forward=write.inside_forward)
+    return Write(write.op, write.kind, line, write.version)
 
 
 def described_step(step: Stepped) -> Write:

@@ -21,7 +21,7 @@ from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import refused
 from torchsan.observe.sensors.aliases import AliasWatch
 from torchsan.observe.sites import TORCH, Site, kind_of, site_of
-from torchsan.observe.tensors import byte_range, fingerprint, memory_of
+from torchsan.observe.tensors import byte_range, memory_of
 
 if TYPE_CHECKING:
     from torchsan.observe.sensors.exposure import ExposureSensor
@@ -56,15 +56,6 @@ def inside_step(code: CodeType) -> bool:
     return known
 
 
-def inside_forward(frame: FrameType | None) -> bool:
-    """True when a module is being called somewhere up the stack."""
-    while frame is not None:
-        if frame.f_code.co_name == "_call_impl" and kind_of(frame.f_code) == TORCH:
-            return True
-        frame = frame.f_back
-    return False
-
-
 class WriteSensor:
     def __init__(self, recorder: Recorder, exposure: ExposureSensor) -> None:
         self.recorder = recorder
@@ -96,7 +87,7 @@ class WriteSensor:
         constructors.install(patches)
 
     def close(self) -> None:
-        self.aliases.close()
+        pass
 
     def _watch_out(self, owner: Any, name: str) -> None:
         original = getattr(owner, name)
@@ -241,7 +232,7 @@ class WriteSensor:
     def silent_write(
         self, memory: int, tensor: torch.Tensor, op: str, kind: WriteKind, site: Site, before: int
     ) -> None:
-        write = Written(before, site, op, 0, kind, *byte_range(tensor), inside_forward=kind == "batch_norm")
+        write = Written(before, site, op, 0, kind, *byte_range(tensor))
         self.ledger.add_silent(memory, write)
 
 
@@ -265,6 +256,3 @@ def _named_like(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Ca
     wrapper.__torchsan__ = True  # type: ignore[attr-defined]
     wrapper.__wrapped__ = original  # type: ignore[attr-defined]
     return wrapper
-
-
-__all__ = ["WriteSensor", "fingerprint", "inside_forward"]

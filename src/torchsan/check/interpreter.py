@@ -33,7 +33,7 @@ from torchsan.check.values import (
 
 ROUNDS, ROUNDS_ALONE = 3, 2
 BUDGET = 40_000
-BUDGET_ALONE = 1_200
+BUDGET_ALONE = 500
 BUILTINS = frozenset(dir(builtins))
 TRUE, FALSE = Plain(True, True), Plain(False, True)
 

@@ -28,6 +28,8 @@ class Machine:
         self.tell = Teller(program)
         # Whether memory that an op keeps was written: only then can another path show more.
         self.touched = False
+        # Calls of backward that were seen.
+        self.backwards = 0
 
     def tick(self) -> int:
         self.clock += 1
@@ -37,8 +39,10 @@ class Machine:
 
     def unknown(self, parents: Iterable[Tensor] = (), place: ast.AST | None = None, *, passes: bool = True) -> Tensor:
         """A value of which nothing is known, but that may hang on these tensors' graphs."""
-        before = [n for t in parents for n in t.nodes()] if self.mode in ("grad", "unsure") else []
-        node = Node("", place, before, passes=passes) if before and place else None
+        given = list(parents) if self.mode in ("grad", "unsure") else []
+        before = [n for t in given for n in t.nodes()]
+        leaves = [t.storage for t in given if t.leaf]
+        node = Node("", place, before, passes=passes, leaves=leaves) if (before or leaves) and place else None
         return Tensor(Storage("unknown"), Grad.MAYBE, node, sure=False, place=place)
 
     def fresh(self, place: ast.AST, op: str, *, grad: Grad = Grad.NO, leaf: bool = False) -> Tensor:
@@ -89,6 +93,7 @@ class Machine:
             return None, Grad.NO, maybe, maybe
         sure = self.graded(bound, Grad.YES)
         node = Node(row.name, place, [n for given in bound.values() for t in given for n in t.nodes()])
+        node.leaves = [t.storage for given in bound.values() for t in given if t.leaf and t.grad != Grad.NO]
         for what, given in bound.items():
             if what in row.needs or what in row.may_need:
                 for tensor in given:
@@ -224,6 +229,9 @@ class Machine:
     def step(self, optimizer: Optimizer, node: ast.AST, target: ast.AST | None) -> None:
         place, time = node, self.tick()
         for parameter in parameters_of(optimizer):
+            if self.backwards and not parameter.storage.has_gradient:
+                # No backward has reached it since its gradient was cleared: the optimizer passes it by.
+                continue
             parameter.storage.writes.append(Write(place, time, "step", optimizer.name, target))
 
     # --- backward -----------------------------------------------------------------------------------
@@ -245,12 +253,19 @@ class Machine:
                 if sure and node is not None and any(save.certain for save in current.saves):
                     self.facts.append(self.tell.reused(current, current.freed, node))
                     raise PathEnded
+                # An op that kept nothing can be walked again: what lies behind it decides.
+                pending.extend((parent, sure) for parent in current.parents)
                 continue
             for save in current.saves:
                 written = save.storage.written_after(save.time)
                 if written is not None:
                     self.facts.append(self.tell.stale(current, save, written, node, sure=sure))
             pending.extend((parent, sure) for parent in current.parents)
+        if node is not None:
+            self.backwards += 1
+            for current in reached:
+                for storage in current.leaves:
+                    storage.has_gradient = True
         if not keep:
             for current, sure in reached.items():
                 if sure and current.freed is None:

@@ -409,6 +409,8 @@ class TorchModel:
             target = node.func.value if isinstance(node.func, ast.Attribute) else node
             self.machine.step(optimizer, node, target)
             return result
+        if name == "zero_grad":
+            self.clear_gradients(optimizer)
         if name == "add_param_group" and args:
             optimizer.given = Sequence([optimizer.given, args[0]])
         return Plain() if name != "param_groups" else self.machine.unknown()
@@ -453,10 +455,15 @@ class TorchModel:
             module.children += args[0].items
             return module
         if name == "zero_grad":
+            self.clear_gradients(module)
             return Plain()
         if name == "forward" and isinstance(module, Layer):
             return self.call_layer(module, args, kwargs, node)
         return machine.unknown(tensors_in(Sequence([*args, *kwargs.values()])), place)
+
+    def clear_gradients(self, owner: Any) -> None:
+        for parameter in parameters_of(owner):
+            parameter.storage.has_gradient = False
 
     def loaded(self, module: Any, args: Args, node: ast.Call) -> None:
         snapshot = args[0] if args else None

@@ -47,6 +47,7 @@ class Storage:
     owner: str = ""
     writes: list[Write] = field(default_factory=list)
     saved: bool = False
+    has_gradient: bool = False
     # What in-place writes have made of the whole memory's history.
     history: Node | None = None
     grad: Grad = Grad.NO
@@ -78,6 +79,8 @@ class Node:
     freed: ast.AST | None = None
     # Whether a gradient surely passes: a function that is not known may detach.
     passes: bool = True
+    # Memory of the leaves that the op was given: backward leaves gradients there.
+    leaves: list[Storage] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)

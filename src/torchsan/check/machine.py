@@ -41,7 +41,7 @@ class Machine:
         """A value of which nothing is known, but that may hang on these tensors' graphs."""
         given = list(parents) if self.mode in ("grad", "unsure") else []
         before = [n for t in given for n in t.nodes()]
-        leaves = [t.storage for t in given if t.leaf]
+        leaves = [s for t in given for s in t.leaf_memory]
         node = Node("", place, before, passes=passes, leaves=leaves) if (before or leaves) and place else None
         return Tensor(Storage("unknown"), Grad.MAYBE, node, sure=False, place=place)
 
@@ -93,7 +93,7 @@ class Machine:
             return None, Grad.NO, maybe, maybe
         sure = self.graded(bound, Grad.YES)
         node = Node(row.name, place, [n for given in bound.values() for t in given for n in t.nodes()])
-        node.leaves = [t.storage for given in bound.values() for t in given if t.leaf and t.grad != Grad.NO]
+        node.leaves = [s for given in bound.values() for t in given for s in t.leaf_memory]
         for what, given in bound.items():
             if what in row.needs or what in row.may_need:
                 for tensor in given:
@@ -164,6 +164,7 @@ class Machine:
         if self.mode == "unsure":
             grad = Grad.MAYBE
         made = Node(op, place, [n for t in (tensor, *others) for n in t.nodes()])
+        made.leaves = [s for t in (tensor, *others) for s in t.leaf_memory]
         if row is not None:
             given = {**(bound or {}), "input": [tensor]}
             sure, maybe = self.graded(given, Grad.YES), self.graded(given, Grad.MAYBE)
@@ -234,6 +235,18 @@ class Machine:
                 continue
             parameter.storage.writes.append(Write(place, time, "step", optimizer.name, target))
 
+    def check_graph(self, roots: list[Tensor], node: ast.AST) -> None:
+        """Backward of a value that surely has no graph."""
+        for root in roots:
+            if root.wants_grad == Grad.YES:
+                self.facts += [self.tell.constant_term(cut, node) for cut in root.constants]
+            cut = root.cut_at
+            lost = root.sure and root.wants_grad == Grad.NO and not root.nodes() and root.storage.kind == "fresh"
+            copied = root.leaf and root.op == "tensor" and cut is not None
+            if (lost or copied) and self.mode == "grad":
+                self.facts.append(self.tell.no_graph(root, node))
+                raise PathEnded
+
     # --- backward -----------------------------------------------------------------------------------
 
     def backward(self, roots: Iterable[Tensor], node: ast.AST | None, *, keep: bool) -> None:
@@ -241,7 +254,10 @@ class Machine:
 
         Behind a function that is not known, and that may detach, nothing is sure.
         """
-        pending = [(n, True) for t in roots for n in t.nodes()]
+        starts = list(roots)
+        if node is not None:
+            self.check_graph(starts, node)
+        pending = [(n, True) for t in starts for n in t.nodes()]
         reached: dict[Node, bool] = {}
         while pending:
             current, sure = pending.pop()

@@ -40,6 +40,7 @@ def check_files(
             pending.append(path)
         else:
             results[path] = known
+    pending = _unknown_content(pending, cache, results)
     fresh: list[Entry] = []
     for entry in _work(pending, jobs, possible, thorough):
         fresh.append(entry)
@@ -48,6 +49,28 @@ def check_files(
             progress(len(results), len(paths))
     cache.store(fresh)
     return [results[path] for path in paths]
+
+
+def _unknown_content(paths: list[str], cache: Cache, results: dict[str, Result]) -> list[str]:
+    """Files whose content was never checked: a new checkout changes times, not contents."""
+    if not cache.known:
+        return paths
+    left, renewed = [], []
+    for path in paths:
+        stamp = _stamp(path)
+        try:
+            digest = digest_of(path, Path(path).read_bytes())
+        except OSError:
+            left.append(path)
+            continue
+        known = cache.by_content(path, digest)
+        if known is None:
+            left.append(path)
+        else:
+            results[path] = known
+            renewed.append((path, stamp, digest, known))
+    cache.store(renewed)
+    return left
 
 
 def _stamp(path: str) -> Stamp:
@@ -89,12 +112,10 @@ def _check(path: str, possible: bool, thorough: bool) -> Entry:
         with open(path, "rb", buffering=0) as file:
             data = file.read()
     except OSError as error:
-        return (
-            path,
-            (-1, -1),
-            "",
-            Result(shown_path(path), error=f"cannot be read: {error.strerror or error}"),
-        )
+        reason = f"cannot be read: {error.strerror or error}"
+        if isinstance(error, IsADirectoryError):
+            reason = "is a folder that cannot be listed"
+        return path, (-1, -1), "", Result(shown_path(path), error=reason)
     digest = digest_of(path, data)
     try:
         return path, stamp, digest, analyse(source_of(path, data), possible=possible, thorough=thorough)

@@ -114,7 +114,7 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     outline = found.outline = outline_of(text)
     placed, outside = located(text, outline, writes)
     # A write outside of all definitions: the file is a script.
-    found.whole = found.whole or outside
+    found.whole = found.whole or outside or (bool(writes) and _applies(text))
     sources = GradientSources(text, outline)
     selected: dict[Definition, None] = {}
     helpers: set[str] = set()
@@ -155,6 +155,17 @@ def _replaced(text: str) -> list[int]:
 def _replacing(text: str, outline: list[Definition], spots: list[int]) -> list[Definition]:
     placed = located(text, outline, [("", at) for at in spots])[0]
     return [d for d, _, _ in placed if d.name not in ("__init__", "reset_parameters")]
+
+
+def _applies(text: str) -> bool:
+    """Whether a script calls `net.apply(function)` at the left margin."""
+    at = text.find(".apply(")
+    while at >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        if text[start:at].isidentifier():
+            return True
+        at = text.find(".apply(", at + 7)
+    return False
 
 
 def _backward_in(text: str, definition: Definition) -> bool:

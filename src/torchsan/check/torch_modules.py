@@ -24,6 +24,7 @@ from torchsan.check.values import (
     Snapshot,
     Storage,
     Tensor,
+    modules_below,
     parameters_of,
     tensors_in,
     truth,
@@ -166,6 +167,9 @@ class TorchModules(TorchParts):
             for parameter in list(parameters_of(module)):
                 self.set_requires_grad(parameter, wanted)
             return module
+        if name == "apply" and args:
+            for below in modules_below(module):
+                self.interpreter.call_value(args[0], [below], {}, node)
         if name in ("to", "cuda", "cpu", "float", "double", "half", "train", "eval", "apply", "share_memory"):
             return module
         if name in ("append", "add_module", "insert") and isinstance(module, Layer):

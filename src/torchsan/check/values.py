@@ -264,6 +264,28 @@ def parameters_of(value: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
         yield from parameters_of(item, seen)
 
 
+def modules_below(module: Any, most: int = 30) -> list[Any]:
+    """The modules inside a module, and itself at the end, in the order in which `apply` goes."""
+    found: list[Any] = []
+
+    def walk(value: Any) -> None:
+        if len(found) >= most or any(value is known for known in found):
+            return
+        if isinstance(value, Layer):
+            for child in value.children:
+                walk(child)
+            found.append(value)
+        elif isinstance(value, Instance) and value.module and value not in waiting:
+            waiting.append(value)
+            for part in list(value.attributes.values()):
+                walk(part)
+            found.append(value)
+
+    waiting: list[Any] = []
+    walk(module)
+    return found
+
+
 def tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
     """Tensors in a value or a nest of lists and dictionaries."""
     if isinstance(value, Tensor):

@@ -44,6 +44,8 @@ class Engine:
                 given_up.add(_key(target))
             else:
                 current = outcome.last = after
+                # What could not be mended before may have been stopped by the fault that is gone now.
+                given_up.clear()
         _settle(outcome)
         if all(mend.proved for mend in outcome.mends if mend.candidate is not None):
             outcome.changed = {p: s for p, s in self.changed.items() if s.raw != self.files[p].raw}

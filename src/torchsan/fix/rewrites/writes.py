@@ -127,20 +127,13 @@ def _indexed(source: Source, statement: ast.Assign, target: ast.Subscript) -> Fo
         return
     value = source.segment(statement.value)
     start, end = source.start(statement), source.end(statement)
-    if _is_number(statement.value):
+    if syntax.is_number(statement.value):
         text = f"{tensor} = {tensor}.masked_fill({index}, {value})"
         yield text, [Edit(start, end, text)]
         value = f"{tensor}.new_tensor({value})"
     if isinstance(target.slice, (ast.Name, ast.Attribute, ast.Compare, ast.Call, ast.UnaryOp)):
         text = f"{tensor} = {tensor}.index_put(({index},), {value})"
         yield text, [Edit(start, end, text)]
-
-
-def _is_number(node: ast.expr) -> bool:
-    if isinstance(node, ast.UnaryOp):
-        node = node.operand
-    constant = isinstance(node, ast.Constant) and isinstance(node.value, (int, float))
-    return constant or (isinstance(node, ast.Call) and syntax.called(node) == "float")
 
 
 def _assigned_data(source: Source, statement: ast.Assign, target: ast.Attribute) -> Found:
@@ -208,7 +201,7 @@ def _twin(source: Source, call: ast.Call, written: ast.expr) -> tuple[list[Edit]
     if name in NO_TWIN:
         if syntax.is_module_function(call):
             return [], ""
-        torch, only = syntax.torch_name(source), [a for a in call.args if _is_number(a)]
+        torch, only = syntax.torch_name(source), [a for a in call.args if syntax.is_number(a)]
         if torch and name == "zero_":
             return _whole(source, call, f"{torch}.zeros_like({receiver})")
         if torch and name == "fill_" and len(only) == len(call.args) == 1:

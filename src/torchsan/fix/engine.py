@@ -8,12 +8,22 @@ from dataclasses import replace
 from torchsan.fix.candidates import Candidate, Sources, candidates
 from torchsan.fix.labs import Lab
 from torchsan.fix.outcome import Mend, Outcome, as_written
-from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict, compare, judge, same_write
-from torchsan.fix.source import Source, real
+from torchsan.fix.proof import (
+    BY_REFERENCE,
+    MAYBE_BY_REFERENCE,
+    Case,
+    Verdict,
+    compare,
+    judge,
+    proved_by_reference,
+    same_write,
+)
+from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Trial
 from torchsan.model import Finding
 from torchsan.model.source import real_path
 
+Key = tuple[object, ...]
 Step = tuple[Candidate, Verdict, Trial]
 
 
@@ -33,22 +43,54 @@ class Engine:
         self.tell("running the program under the recorder")
         current = self.lab.run({}, "watch")
         outcome = Outcome(current, last=current, files=self.files)
-        given_up: set[tuple[object, ...]] = set()
+        # What could not be mended, and how many edits had been accepted when it was tried.
+        given_up: dict[Key, int] = {}
         while self.lab.runs < self.budget:
-            target = _next_target(current, given_up)
+            target = _next_target(current, given_up, len(outcome.accepted))
             if target is None:
                 break
-            mend, after = self._mend(target, current)
-            outcome.mends.append(mend)
+            mends, after = self._mend_together(target, current)
             if after is None:
-                given_up.add(_key(target))
+                mend, after = self._mend(target, current)
+                mends = [mend]
+            if after is None:
+                given_up[_key(target)] = len(outcome.accepted)
+                outcome.mends = [m for m in outcome.mends if m.accepted or _key(m.finding) != _key(mends[0].finding)]
             else:
                 current = outcome.last = after
+            outcome.mends += mends
+        outcome.forget_what_is_gone()
         _settle(outcome)
         if all(mend.proved for mend in outcome.mends if mend.candidate is not None):
             outcome.changed = {p: s for p, s in self.changed.items() if s.raw != self.files[p].raw}
         outcome.runs = self.lab.runs
         return outcome
+
+    def _mend_together(self, target: Finding, before: Trial) -> tuple[list[Mend], Trial | None]:
+        """The first idea for every overwritten value at once: the healed run tells them all, not only the first."""
+        reference = self._healed(target) if target.code in BY_REFERENCE else None
+        others = _other_writes(target, reference) if reference is not None else []
+        if reference is None or not others:
+            return [], None
+        chosen = [(finding, next(candidates(finding, self.sources), None)) for finding in (target, *others)]
+        together = [(finding, candidate) for finding, candidate in chosen if candidate is not None]
+        changed = _merged([candidate for _, candidate in together])
+        if len(together) < 2 or changed is None:
+            return [], None
+        self.tell(f"{target.code}: trying {len(together)} edits together")
+        after = self.lab.run({**self.changed, **changed}, "watch")
+        if after.failed or after.alarms or compare(reference, after, whole=True):
+            return [], None
+        words = proved_by_reference(after)
+        mends = [Mend(as_written(finding, self.sources, self.files)) for finding, _ in together]
+        for mend, (_, candidate) in zip(mends, together, strict=True):
+            mend.candidate, mend.verdict = candidate, Verdict("proved", words, equal=True)
+            self.files.setdefault(candidate.source.path, candidate.source)
+        mends[0].cost_bytes = _extra(before, after)
+        for path, source in changed.items():
+            self.changed[path] = source
+            self.sources = self.sources.with_file(source)
+        return mends, after
 
     def _mend(self, target: Finding, before: Trial) -> tuple[Mend, Trial | None]:
         mend = Mend(as_written(target, self.sources, self.files))
@@ -111,6 +153,7 @@ class Engine:
         if self._reference is None:
             self.tell("running it healed, for the reference")
             self._reference = self.lab.run(dict(self.changed), "heal")
+            self.sources.aliases = self._reference.aliases
         return self._reference
 
 
@@ -130,11 +173,36 @@ def _extra(before: Trial, after: Trial) -> int:
     return max((b - a for a, b in zip(before.kept, after.kept, strict=False)), default=0)
 
 
-def _key(finding: Finding) -> tuple[object, ...]:
+def _merged(chosen: list[Candidate]) -> dict[str, Source] | None:
+    """The files after all edits of several candidates; nothing when they get in each other's way."""
+    edits: dict[str, tuple[Source, set[Edit]]] = {}
+    for candidate in chosen:
+        edits.setdefault(candidate.source.path, (candidate.source, set()))[1].update(candidate.edits)
+    merged = {path: source.edited(all_edits) for path, (source, all_edits) in edits.items()}
+    return {path: source for path, source in merged.items() if source is not None} if all(merged.values()) else None
+
+
+def _other_writes(target: Finding, reference: Trial) -> list[Finding]:
+    """Findings of the healed run about other writes than this one, one for each write."""
+    seen = {_place(target)}
+    found = []
+    for finding in reference.alarms:
+        if finding.code in BY_REFERENCE and _place(finding) not in seen:
+            seen.add(_place(finding))
+            found.append(finding)
+    return found
+
+
+def _place(finding: Finding) -> tuple[str, int]:
+    return real(real_path(finding.primary.path)), finding.primary.line
+
+
+def _key(finding: Finding) -> Key:
     return (finding.code, real(real_path(finding.primary.path)), finding.primary.line, finding.message)
 
 
-def _next_target(trial: Trial, given_up: set[tuple[object, ...]]) -> Finding | None:
-    """What stopped the program first; then the rest in the order in which it was found."""
-    waiting = [finding for finding in trial.alarms if _key(finding) not in given_up]
-    return min(waiting, key=lambda finding: finding.level != "error", default=None)
+def _next_target(trial: Trial, given_up: dict[Key, int], accepted: int) -> Finding | None:
+    """What stopped the program first, then the rest; at last, once more, what other edits may have freed."""
+    fresh = [finding for finding in trial.alarms if _key(finding) not in given_up]
+    again = [finding for finding in trial.alarms if given_up.get(_key(finding), accepted) < accepted]
+    return min(fresh or again, key=lambda finding: finding.level != "error", default=None)

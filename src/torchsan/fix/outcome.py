@@ -23,6 +23,10 @@ class Mend:
     dropped: list[tuple[str, str]] = field(default_factory=list)
 
     @property
+    def accepted(self) -> bool:
+        return self.candidate is not None
+
+    @property
     def proved(self) -> bool:
         return self.verdict is not None and (self.verdict.kind == "proved" or self.verdict.equal)
 
@@ -52,6 +56,15 @@ class Outcome:
     changed: dict[str, Source] = field(default_factory=dict)
     runs: int = 0
     last: Trial | None = None
+
+    @property
+    def accepted(self) -> list[Mend]:
+        return [mend for mend in self.mends if mend.accepted]
+
+    def forget_what_is_gone(self) -> None:
+        """A finding that could not be mended, but that the edits for others have ended."""
+        left = {(f.code, f.message) for f in self.last.alarms} if self.last is not None else set()
+        self.mends = [m for m in self.mends if m.accepted or (m.finding.code, m.finding.message) in left]
 
     @property
     def diff(self) -> str:

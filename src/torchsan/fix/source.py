@@ -129,6 +129,11 @@ class Source:
         found = [n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and self.start(n) <= begin < self.end(n)]
         return max(found, key=self.start, default=None)
 
+    def statement_at(self, line: int) -> ast.stmt | None:
+        """The innermost statement on a line."""
+        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
+        return max(found, key=self.start, default=None)
+
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         while (parent := self.parents.get(node)) is not None:
             yield parent

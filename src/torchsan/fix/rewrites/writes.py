@@ -35,6 +35,44 @@ NO_TWIN = {
 def out_of_place(spot: Spot, *, unread: bool = False) -> Found:
     """The twin of a write, bound to the name that was written; also where nobody reads it, if `unread`."""
     source, statement = spot.source, spot.source.statement(spot.span)
+    others = _other_names(spot, statement) if statement is not None else []
+    if others is None:
+        return  # another tensor must see the change: `in_spite_of_aliases` comes last
+    for title, edits in in_spite_of_aliases(spot, unread=unread):
+        if not others or statement is None:
+            yield title, edits
+            continue
+        written = written_in(spot, statement)
+        variable = syntax.variable_of(written) if written is not None else None
+        edit = syntax.insert_after(source, statement, f"{' = '.join(others)} = {ast.unparse(variable or statement)}")
+        if edit is not None and isinstance(variable, ast.Name) and syntax.same(written or variable, variable):
+            yield f"{title}, and {' and '.join(others)} with it", [*edits, edit]
+
+
+def _other_names(spot: Spot, statement: ast.stmt) -> list[str] | None:
+    """Names that must be bound to the new value as well; nothing at all where that cannot be done."""
+    written = written_in(spot, statement)
+    variable = syntax.variable_of(written) if written is not None else None
+    own = ast.unparse(variable) if variable is not None else ""
+    found: list[str] = []
+    for alias in spot.aliases:
+        source = spot.sources.get(alias.path)
+        if source is None or (alias.depth == 0 and alias.name == own):
+            continue
+        at = statement if alias.depth == 0 else source.statement_at(alias.line)
+        if at is None or alias.name in syntax.stores(at):
+            continue  # bound anew by the very statement
+        if not syntax.is_read_again(source, at, ast.Name(alias.name, ast.Load())):
+            continue
+        if alias.depth or not alias.whole:
+            return None
+        found.append(alias.name)
+    return found
+
+
+def in_spite_of_aliases(spot: Spot, *, unread: bool = False) -> Found:
+    """The twin of a write for the one name, whoever else holds the memory."""
+    source, statement = spot.source, spot.source.statement(spot.span)
     if isinstance(statement, ast.AugAssign):
         yield from _augmented(source, statement, unread=unread)
     elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
@@ -127,20 +165,13 @@ def _indexed(source: Source, statement: ast.Assign, target: ast.Subscript) -> Fo
         return
     value = source.segment(statement.value)
     start, end = source.start(statement), source.end(statement)
-    if _is_number(statement.value):
+    if syntax.is_number(statement.value):
         text = f"{tensor} = {tensor}.masked_fill({index}, {value})"
         yield text, [Edit(start, end, text)]
         value = f"{tensor}.new_tensor({value})"
     if isinstance(target.slice, (ast.Name, ast.Attribute, ast.Compare, ast.Call, ast.UnaryOp)):
         text = f"{tensor} = {tensor}.index_put(({index},), {value})"
         yield text, [Edit(start, end, text)]
-
-
-def _is_number(node: ast.expr) -> bool:
-    if isinstance(node, ast.UnaryOp):
-        node = node.operand
-    constant = isinstance(node, ast.Constant) and isinstance(node.value, (int, float))
-    return constant or (isinstance(node, ast.Call) and syntax.called(node) == "float")
 
 
 def _assigned_data(source: Source, statement: ast.Assign, target: ast.Attribute) -> Found:
@@ -208,7 +239,7 @@ def _twin(source: Source, call: ast.Call, written: ast.expr) -> tuple[list[Edit]
     if name in NO_TWIN:
         if syntax.is_module_function(call):
             return [], ""
-        torch, only = syntax.torch_name(source), [a for a in call.args if _is_number(a)]
+        torch, only = syntax.torch_name(source), [a for a in call.args if syntax.is_number(a)]
         if torch and name == "zero_":
             return _whole(source, call, f"{torch}.zeros_like({receiver})")
         if torch and name == "fill_" and len(only) == len(call.args) == 1:

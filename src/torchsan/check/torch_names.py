@@ -14,6 +14,10 @@ FACTORIES = words(
     ones_like empty_like full_like rand_like randn_like randint_like tril_indices triu_indices normal
     bernoulli multinomial complex"""
 )
+# Functions of NumPy whose result is new memory.
+NEW_ARRAYS = words("ones zeros empty full array arange linspace eye rand randn uniform normal ones_like zeros_like")
+# Ops that only add: a constant in one of their terms stays a constant of the sum.
+ADDITIVE = words("add sub rsub sum mean neg squeeze unsqueeze view reshape")
 # Their result may or may not share the input's memory: nothing is claimed of it.
 MAY_SHARE = words(
     """reshape reshape_as flatten contiguous to type float double half bfloat16 cpu cuda int long bool

@@ -49,6 +49,35 @@ CLEAN = {
 
         fit(nn.Sequential(Block(), Block()))
     """,
+    "an operand computed before the call that writes": """
+        def centred(t):
+            t -= t.mean(1, keepdim=True)
+            return t
+
+        (x.mean() + centred(x)).sum()
+    """,
+    "the written input bound anew in the same statement": """
+        def centred(t):
+            t -= t.mean(1, keepdim=True)
+            return t
+
+        x = centred(x)
+        fit(nn.Linear(4, 1))
+    """,
+    "best state copied, or not trained since": """
+        model = nn.Linear(4, 1)
+        model.load_state_dict({k: v for k, v in model.state_dict().items()})
+        best = {k: v.clone() for k, v in model.state_dict().items()}
+        fit(model)
+        model.load_state_dict(best)
+    """,
+    "a teacher that copies the student's values": """
+        student, teacher = nn.Linear(4, 1), nn.Linear(4, 1)
+        for t, s in zip(teacher.parameters(), student.parameters()):
+            t.data.copy_(s.data)
+            t.requires_grad_(False)
+        fit(student, lambda out: (out - teacher(x)).pow(2).mean())
+    """,
     "exp_ saves its own result": """
         fit(nn.Linear(4, 4), lambda out: out.exp_().mean())
     """,

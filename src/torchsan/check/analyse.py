@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchsan.check.excerpt import excerpt
+from torchsan.check.excerpt import divided
 from torchsan.check.files import Source
 from torchsan.check.prefilter import Suspects, suspects
 from torchsan.check.suppress import apply, suppressions
@@ -70,26 +70,28 @@ def _tree(source: Source, chosen: Suspects) -> ast.Module:
     """The tree of the file, or of the parts that matter: a tree costs more than reading the syntax."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if chosen.whole:
-            return ast.parse(source.text)
-        part = excerpt(source.text, chosen)
-        if len(part) * 2 > len(source.text):
-            return ast.parse(source.text)
-        _parse_only(source)
-        try:
-            return ast.parse(part)
-        except SyntaxError:
-            # What looked like a definition was the text of a string.
-            return ast.parse(source.text)
+        if not chosen.whole:
+            part, rest = divided(source.text, chosen)
+            try:
+                _read_syntax(rest, source.path)
+                return ast.parse(part)
+            except SyntaxError:
+                # An error, which is told with its line below, or a string that looked like a definition.
+                pass
+        return ast.parse(source.text)
 
 
 def _parse_only(source: Source) -> None:
     """Find syntax errors without making a tree: twice as fast as ast.parse."""
-    import _symtable  # type: ignore[import-not-found]
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _symtable.symtable(source.text, source.path, "exec")
+        _read_syntax(source.text, source.path)
+
+
+def _read_syntax(text: str, path: str) -> None:
+    import _symtable  # type: ignore[import-not-found]
+
+    _symtable.symtable(text, path, "exec")
 
 
 def _where(source: Source, error: Exception) -> str:

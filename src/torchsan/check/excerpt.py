@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from torchsan.check.prefilter import Definition, Suspects
+from torchsan.check.outline import Definition
+from torchsan.check.prefilter import Suspects
 
 # Definitions that suspects mention, and what those mention in turn.
 LEVELS = 2
 
 
-def excerpt(text: str, chosen: Suspects) -> str:
-    """The text with every definition left blank that no suspect lies in or mentions."""
+def divided(text: str, chosen: Suspects) -> tuple[str, str]:
+    """The text with every definition left blank that no suspect lies in or mentions, and those definitions."""
     tops = [d for d in chosen.outline if d.owner is None and d.indent == 0]
     if not tops:
-        return text
+        return text, ""
     starts = [_start(text, d) for d in tops]
     ends = [*starts[1:], len(text)]
     keep = _needed(text, tops, chosen)
-    parts = [text[: starts[0]]]
+    parts, rest = [text[: starts[0]]], []
     for top, start, end in zip(tops, starts, ends, strict=True):
-        parts.append(text[start:end] if top in keep else "\n" * text.count("\n", start, end))
-    return "".join(parts)
+        if top in keep:
+            parts.append(text[start:end])
+        else:
+            parts.append("\n" * text.count("\n", start, end))
+            rest.append(text[start:end])
+    return "".join(parts), "".join(rest)
 
 
 def _start(text: str, definition: Definition) -> int:

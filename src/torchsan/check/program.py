@@ -10,6 +10,7 @@ from torchsan.model import Place
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
+_BUILDERS = ("append", "extend", "add_module", "insert")
 # The usual abbreviations resolve through imports; these modules re-export one another.
 _SAME = {
     "torch.nn.modules": "torch.nn",
@@ -41,20 +42,23 @@ class ClassInfo:
     @cached_property
     def built_up(self) -> frozenset[str]:
         """Attributes whose value takes more than one expression: lists that are appended to, local names."""
-        start = self.methods.get("__init__")
-        if start is None:
-            return frozenset()
-        nodes = list(ast.walk(start.node))
-        local = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        found = {
-            n.func.value.attr
-            for n in nodes
-            if isinstance(n, ast.Call)
-            and isinstance(n.func, ast.Attribute)
-            and n.func.attr in ("append", "extend", "add_module", "insert")
-            and isinstance(n.func.value, ast.Attribute)
-        }
-        for name, value in self.assigned.items():
+        local: set[str] = set()
+        found: set[str] = set()
+        for node in self._start:
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    local |= _local_names(target)
+            elif isinstance(node, ast.For | ast.AsyncFor | ast.AugAssign | ast.AnnAssign):
+                local |= _local_names(node.target)
+            elif isinstance(node, ast.With | ast.AsyncWith):
+                for item in node.items:
+                    local |= _local_names(item.optional_vars)
+            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                called = node.value.func
+                builds = isinstance(called, ast.Attribute) and called.attr in _BUILDERS
+                if builds and isinstance(called.value, ast.Attribute):  # type: ignore[attr-defined]
+                    found.add(called.value.attr)  # type: ignore[attr-defined]
+        for name, value in self.assigned.items() if local else ():
             if any(isinstance(n, ast.Name) and n.id in local for n in ast.walk(value)):
                 found.add(name)
         return frozenset(found)
@@ -63,17 +67,26 @@ class ClassInfo:
     def assigned(self) -> dict[str, ast.expr]:
         """What `__init__` gives to each attribute; the last thing that is not None."""
         found: dict[str, ast.expr] = {}
-        start = self.methods.get("__init__")
-        for node in ast.walk(start.node) if start is not None else ():
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                for target in targets:
+        for node in self._start:
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
                     _note_assigned(found, target, node.value)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1:
-                name = node.args[0]
-                if node.func.attr == "register_buffer" and isinstance(name, ast.Constant):
-                    found[str(name.value)] = node
+            elif isinstance(node, ast.AnnAssign):
+                if node.value is not None:
+                    _note_assigned(found, node.target, node.value)
+            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                call = node.value
+                if isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer" and len(call.args) > 1:
+                    name = call.args[0]
+                    if isinstance(name, ast.Constant):
+                        found[str(name.value)] = call
         return found
+
+    @cached_property
+    def _start(self) -> list[ast.stmt]:
+        """The statements of `__init__`, also those in its blocks."""
+        start = self.methods.get("__init__")
+        return [] if start is None or isinstance(start.node, ast.Lambda) else _statements(start.node.body)
 
 
 class Program:
@@ -180,6 +193,28 @@ class Program:
             if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
                 info.methods[item.name] = self.function(item, info)
         return info
+
+
+def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Statements and those inside them, but not those of functions and classes defined there."""
+    found: list[ast.stmt] = []
+    for node in body:
+        found.append(node)
+        if isinstance(node, ast.If | ast.For | ast.While | ast.AsyncFor):
+            found += _statements(node.body) + _statements(node.orelse)
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            found += _statements(node.body)
+        elif isinstance(node, ast.Try):
+            found += _statements(node.body) + _statements(node.orelse) + _statements(node.finalbody)
+    return found
+
+
+def _local_names(target: ast.expr | None) -> set[str]:
+    if isinstance(target, ast.Name):
+        return {target.id}
+    if isinstance(target, ast.Tuple | ast.List):
+        return {name for item in target.elts for name in _local_names(item)}
+    return set()
 
 
 def _note_assigned(found: dict[str, ast.expr], target: ast.expr, value: ast.expr) -> None:

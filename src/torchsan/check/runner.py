@@ -93,7 +93,14 @@ def _check(path: str, possible: bool) -> Entry:
         )
     digest = digest_of(path, data)
     try:
-        return path, stamp, digest, analyse(source_of(path, data), possible=possible)
+        source = source_of(path, data)
+        result = analyse(source, possible=possible)
+        if result.findings and not source.cells:
+            # Imported late: most files have nothing to mend.
+            from torchsan.fix.static import with_fixes
+
+            result.findings = with_fixes(path, data, result.findings, result.findings, possible=possible)
+        return path, stamp, digest, result
     except Unreadable as error:
         return path, stamp, digest, Result(shown_path(path), error=str(error))
     except Exception as error:

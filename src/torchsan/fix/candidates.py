@@ -17,11 +17,13 @@ from torchsan.rules import all_rules
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One idea: edits to one file, in one sentence."""
+    """One idea: edits to one file, in one sentence; with the rewrite that had it, and the span it had it for."""
 
     title: str
     source: Source
     edits: tuple[Edit, ...]
+    rewrite: str = ""
+    span: Span | None = None
 
     def result(self) -> Source | None:
         after = self.source.edited(self.edits)
@@ -96,7 +98,7 @@ def candidates(finding: Finding, sources: Sources) -> Iterator[Candidate]:
             if source is None:
                 continue
             for title, edits in REWRITES[name](Spot(source, span, finding, sources)):
-                candidate = Candidate(title, source, tuple(edits))
+                candidate = Candidate(title, source, tuple(edits), name, span)
                 after = candidate.result()
                 if after is not None and (source.path, after.raw) not in seen:
                     seen.add((source.path, after.raw))

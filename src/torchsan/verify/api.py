@@ -17,6 +17,7 @@ from torchsan.verify.frames import calling_place
 from torchsan.verify.hunt import Trial, try_method
 from torchsan.verify.judging import Judge, Judgement
 from torchsan.verify.methods import METHODS, ON_REQUEST, onnx_missing
+from torchsan.verify.optional import optional_arguments
 from torchsan.verify.subject import Subject, random_state_kept
 from torchsan.verify.truth import Truth
 
@@ -130,7 +131,7 @@ def _verify(
 
 
 def column_name(column: str) -> str:
-    return {"calls": "second call", "seed": "random draws"}.get(column, column)
+    return {"calls": "second call", "seed": "random draws", "arguments": "arguments left out"}.get(column, column)
 
 
 def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
@@ -138,7 +139,7 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
     if trial.captured is None:
         return {"captured": "fails"}
     checks = {"captured": "yes"}
-    columns = ["values", *(d.label for d in truth.sizes.dimensions), "calls", "seed", "dtype", "effects"]
+    columns = ["values", *(d.label for d in truth.sizes.dimensions), "arguments", "calls", "seed", "dtype", "effects"]
     for column in columns:
         found = trial.counterexamples.get(column) or (
             trial.counterexamples.get("example") if column == "values" else None
@@ -147,6 +148,8 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
             checks[column_name(column)] = "refuses" if found.difference.kind == "raises" else "differs"
         elif trial.tried.get(column) or column in ("values", "effects"):
             checks[column_name(column)] = "agrees"
+        elif column == "arguments" and trial.fixed_arguments:
+            checks[column_name(column)] = "fixed"
     lost = _lost_attributes(truth)
     if lost and checks["effects"] == "agrees" and trial.method not in ("compile",):
         checks["effects"] = f"agrees ({lost} is not kept)"
@@ -245,6 +248,13 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
     if moody is not None:
         kind = type(moody).__name__
         notes.append(f"the model is in train mode, and {kind} is captured as for training: call model.eval() first")
+    for trial in trials:
+        if trial.captured is not None and trial.captured.unsaved:
+            notes.append(f"{trial.method} runs here but cannot be saved: {trial.captured.unsaved}")
+    fixed = [t.method for t in trials if t.fixed_arguments]
+    if fixed:
+        names = ", ".join(f"`{name}`" for name in optional_arguments(truth.subject))
+        notes.append(f"{', '.join(fixed)} can only be called as the example is, with {names}")
     if truth.cut_short or any(t.cut_short for t in trials):
         notes.append("the budget ended before everything was tried: --budget gives more time")
     return notes

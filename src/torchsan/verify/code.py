@@ -95,7 +95,7 @@ SEEDS = "torch.manual_seed({0}); random.seed({0}); numpy.random.seed({0})"
 LEAVES = "torch.utils._pytree.tree_leaves((a, k))"
 
 
-def _calls(captured: Any, variant: Variant, effect: str) -> list[str]:
+def _calls(captured: Any, variant: Variant, effect: str, left_out: list[str]) -> list[str]:
     """Both run on the same inputs; what is compared is what they return and what they leave behind."""
     call = "function(*a, **k)"
     if captured.bound:
@@ -111,10 +111,21 @@ def _calls(captured: Any, variant: Variant, effect: str) -> list[str]:
         f"    {SEEDS.format(variant.seed)}",
         f"    for _ in range({variant.calls}):",
         "        a, k = torch.utils._pytree.tree_unflatten(copy.deepcopy(leaves), tree)",
+        *(f"        {line}" for line in left_out),
         f"        out = tensors_of({call})",
         f"        results.append([t.detach().clone() for t in out + {left}])",
         f"want, got = results[: {variant.calls}], results[{variant.calls} :]",
     ]
+
+
+def _left_out(subject: Subject, variant: Variant) -> list[str]:
+    if not variant.left_out:
+        return []
+    kept = subject.positional_before(variant.left_out)
+    lines = []
+    if kept < len(subject.args):
+        lines.append(f"a, k = a[:{kept}], {{**dict(zip({subject.positional_names[kept:]}, a[{kept}:])), **k}}")
+    return [*lines, f"k = {{name: value for name, value in k.items() if name not in {variant.left_out}}}"]
 
 
 STATE_OF = """\
@@ -151,7 +162,7 @@ def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> st
     if variant.double:
         lines += ["eager, run = eager.double(), run.double()"]
         lines += ["leaves = [t.double() if getattr(t, 'dtype', None) == torch.float32 else t for t in leaves]"]
-    lines += _calls(captured, variant, effect)
+    lines += _calls(captured, variant, effect, _left_out(subject, variant))
     tolerance = captured.tolerance
     lines += [f"torch.testing.assert_close(got, want, rtol={tolerance.rtol}, atol={tolerance.atol}, equal_nan=True)"]
     return "\n".join(lines) + "\n"

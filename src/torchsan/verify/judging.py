@@ -25,7 +25,7 @@ from torchsan.verify.hunt import Counterexample, Trial, shrink
 from torchsan.verify.state import attribute_uses, tensor_write
 from torchsan.verify.truth import Truth
 
-ORDER = ("example", "values", "calls", "seed", "size", "dtype", "effects")
+ORDER = ("example", "values", "arguments", "calls", "seed", "size", "dtype", "effects")
 
 
 @dataclass
@@ -151,7 +151,8 @@ def judged(fault: Fault) -> Finding | None:
 
 
 def _column(found: Counterexample) -> Column:
-    return "values" if found.variant.kind == "example" else found.variant.kind
+    kind = found.variant.kind
+    return "values" if kind in ("example", "arguments") else kind
 
 
 def _rank(column: str, found: Counterexample) -> int:

@@ -19,6 +19,7 @@ from torchsan.verify.subject import (
     Outcome,
     Subject,
     identical,
+    one_line,
     quiet,
     run_calls,
     seed_everything,
@@ -62,14 +63,31 @@ class Captured:
     can_widen: bool = False
     live_changes: list[str] = field(default_factory=list)
     source: str = ""
+    unsaved: str = ""
 
-    def run(self, subject: Subject, leaves: list[Any], *, seed: int, calls: int, double: bool) -> Outcome:
+    @property
+    def fixes_arguments(self) -> bool:
+        """Whether it takes the arguments of its example, no fewer: all but those that keep the signature."""
+        return self.method not in ("jit.script", "compile")
+
+    def run(
+        self,
+        subject: Subject,
+        leaves: list[Any],
+        *,
+        seed: int,
+        calls: int,
+        double: bool,
+        left_out: tuple[str, ...] = (),
+    ) -> Outcome:
         subject.reset()
         with quiet():
             module = self.fresh()
             if double:
                 module = module.double()  # type: ignore[attr-defined]
-        outcome = run_calls(self.function(module, subject), subject, leaves, seed=seed, calls=calls)
+        outcome = run_calls(
+            self.function(module, subject), subject, leaves, seed=seed, calls=calls, left_out=left_out
+        )
         outcome.state = tensors_of(module)
         return outcome
 
@@ -108,16 +126,27 @@ class Bound(torch.nn.Module):  # type: ignore[misc]
         return found[0] if len(found) == 1 else tuple(found)
 
 
-def saved(module: Any) -> Callable[[], Any]:
-    """A TorchScript module by way of its bytes: what will be deployed, untouched by earlier runs."""
+def saved(module: Any) -> tuple[Callable[[], Any], str]:
+    """A TorchScript module by way of its bytes: what will be deployed, untouched by earlier runs.
+
+    What cannot be saved (it calls Python) is copied; the reason is told.
+    """
     stream = io.BytesIO()
     try:
         torch.jit.save(module, stream)
         data = stream.getvalue()
         torch.jit.load(io.BytesIO(data))
+    except Exception as error:
+        return _copies(module), one_line(error)
+    return lambda: torch.jit.load(io.BytesIO(data)), ""
+
+
+def _copies(module: Any) -> Callable[[], Any]:
+    try:
+        copy.deepcopy(module)
     except Exception:
         return lambda: module
-    return lambda: torch.jit.load(io.BytesIO(data))
+    return lambda: copy.deepcopy(module)
 
 
 def _needs_binding(subject: Subject) -> bool:
@@ -141,16 +170,18 @@ def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
             tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
             traced = torch.jit.trace(Bound(model, subject), tensors)
     changed = _restore(subject.model, model)
+    fresh, unsaved = saved(traced)
     seen = [(w.filename, w.lineno, str(w.message)) for w in caught if "TracerWarning" in w.category.__name__]
     return Captured(
         "jit.trace",
-        saved(traced),
+        fresh,
         traced,
         bound=bound,
         only_tensors=bound,
         warnings=seen,
-        can_widen=True,
+        can_widen=fresh() is not traced,
         live_changes=changed,
+        unsaved=unsaved,
     )
 
 
@@ -194,8 +225,10 @@ def _about_output_types(error: RuntimeError) -> bool:
 
 
 def _script(subject: Subject, model: torch.nn.Module) -> Captured:
-    scripted = torch.jit.script(model)
-    return Captured("jit.script", saved(scripted), scripted, can_widen=True)
+    # A function is scripted as such: as a method it would be given the module.
+    scripted = torch.jit.script(getattr(model, "_function", model))
+    fresh, unsaved = saved(scripted)
+    return Captured("jit.script", fresh, scripted, can_widen=fresh() is not scripted, unsaved=unsaved)
 
 
 def dynamic_shapes(subject: Subject, varying: dict[int, list[int]]) -> Any:

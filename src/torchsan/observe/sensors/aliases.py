@@ -209,7 +209,7 @@ class AliasWatch:
             return None
         if syntax.text_of(call.func).rpartition(".")[2].endswith("_"):
             return None
-        read = syntax.read_again(file, statement, passed[0])
+        read = syntax.read_again(file, call, passed[0])
         if read is None or _only_form(read, file):
             return None
         line = Line(whole_statement(site.place), site.library_place)

@@ -1,0 +1,83 @@
+"""Functions and classes of a file by position, read from its text without parsing it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, eq=False)
+class Definition:
+    """A `def` or `class`: where its text starts and ends."""
+
+    indent: int
+    kind: str
+    name: str
+    start: int
+    line: int
+    end: int = 0
+    owner: Definition | None = None
+
+
+# Two searches that begin with a word: four times as fast as one for the start of lines.
+_KEYWORDS = (re.compile(r"def +(\w+)"), re.compile(r"class +(\w+)"))
+
+
+def outline_of(text: str) -> list[Definition]:
+    """Functions and classes by position, found by their keyword at the start of a line."""
+    spots: list[tuple[int, int, str, str]] = []
+    for keyword in _KEYWORDS:
+        for match in keyword.finditer(text):
+            at = match.start()
+            start = text.rfind("\n", 0, at) + 1
+            indent = text[start:at]
+            bare = indent.strip()
+            if not bare or bare == "async":
+                width = indent.index(bare) if bare else len(indent)
+                spots.append((start, width, "def" if text[at] == "d" else "class", match[1]))
+    spots.sort()
+    outline: list[Definition] = []
+    stack: list[Definition] = []
+    line, seen = 1, 0
+    for start, width, kind, name in spots:
+        line += text.count("\n", seen, start)
+        seen = start
+        while stack and stack[-1].indent >= width:
+            stack.pop().end = start
+        made = Definition(width, kind, name, start, line, len(text))
+        made.owner = stack[-1] if stack else None
+        stack.append(made)
+        outline.append(made)
+    return outline
+
+
+def located(text: str, outline: list[Definition], writes: list[tuple[str, int]]) -> list[tuple[Definition, str, int]]:
+    starts = [d.start for d in outline]
+    found = []
+    for target, at in writes:
+        index = bisect_right(starts, at) - 1
+        inside = outline[index] if index >= 0 else None
+        outermost: Definition | None = None
+        while inside is not None:
+            # Nested functions run inside the outer one.
+            if inside.kind == "def" and at < inside.end:
+                outermost = inside
+            inside = inside.owner
+        if outermost is not None:
+            found.append((outermost, target, at))
+    return found
+
+
+def without_grad(text: str, definition: Definition) -> bool:
+    """Whether a decorator switches gradients off."""
+    end = definition.start
+    while end > 0:
+        start = text.rfind("\n", 0, end - 1) + 1
+        line = text[start:end].strip()
+        if not line.startswith(("@", ")")):
+            return False
+        if "no_grad" in line or "inference_mode" in line:
+            return True
+        end = start
+    return False

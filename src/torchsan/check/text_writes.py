@@ -1,0 +1,80 @@
+"""In-place writes in a text: what each one writes to, and where."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from torchsan.effects import lookup, names
+
+# Beginning with what is rarest makes them fast: `+=`, `x[i] =`, `x.data =` and `x.mul_(`.
+_ASSIGNED = re.compile(r"=(?!=)(?:(?<=[-+*/@|&%]=)|(?<=\] =)|(?<=\]=)|(?<=\.data =)|(?<=\.data=))")
+_METHOD = re.compile(r"_\(")
+_TARGET = re.compile(r"[\w.]+$")
+_PLAIN_VALUE = re.compile(r" *(?:[fbr]?[\"']|len\(|\[|str\(|int\(|\($|\([^\n]*,\)$)", re.M)
+
+
+@cache
+def writing_methods() -> frozenset[str]:
+    """Names of in-place tensor methods."""
+    found = {n for n in names() if n.endswith("_") and not n.startswith("_") and (r := lookup(n)) and r.inplace}
+    return frozenset(found - {"requires_grad_", "detach_", "share_memory_", "resize_", "retain_grad_"})
+
+
+def writes_in(text: str) -> list[tuple[str, int]]:
+    """Targets of in-place writes, each with the start of its line."""
+    found: list[tuple[str, int]] = []
+    for match in _ASSIGNED.finditer(text):
+        at = match.start()
+        start = text.rfind("\n", 0, at) + 1
+        head = text[start:at].rstrip()
+        if head.endswith("]"):
+            target = _item_target(head[:-1])
+        elif head.endswith(".data"):
+            target = _root(head)
+        else:
+            target = "" if _PLAIN_VALUE.match(text, at + 1) else _root(head[:-1].strip(" \t*/"))
+        if target:
+            found.append((target, start))
+    methods = writing_methods()
+    for match in _METHOD.finditer(text):
+        at = match.start()
+        start = text.rfind("\n", 0, at) + 1
+        target = _method_target(text[start:at], methods)
+        if target:
+            found.append((target, start))
+    return found
+
+
+def _method_target(head: str, methods: frozenset[str]) -> str:
+    """Of `x.mul_(`: x. Functions such as nn.init.normal_ are no methods."""
+    dot = head.rfind(".")
+    if dot < 0 or head[dot + 1 :] + "_" not in methods or head.endswith("init", 0, dot):
+        return ""
+    return _root(head[:dot])
+
+
+def _item_target(head: str) -> str:
+    """Of `x[i] =`: x, unless the key is a string."""
+    bracket = head.find("[")
+    if bracket <= 0 or head[bracket + 1 : bracket + 2] in ('"', "'") or head[bracket + 1 : bracket + 3] in ('f"', "f'"):
+        return ""
+    target = head[:bracket].strip()
+    return target if target.replace(".", "").isidentifier() else ""
+
+
+def _root(expression: str) -> str:
+    """The name at the root of `x[0].data`, `self.weight`; empty when there is none."""
+    expression = expression.rpartition("=")[2].strip()
+    expression = expression.removesuffix(".data")
+    while expression.endswith("]"):
+        depth = 0
+        for index in range(len(expression) - 1, -1, -1):
+            depth += (expression[index] == "]") - (expression[index] == "[")
+            if depth == 0:
+                expression = expression[:index]
+                break
+        else:
+            return ""
+    match = _TARGET.search(expression)
+    return match.group() if match else ""

@@ -236,7 +236,7 @@ def _call(source: Source, statement: ast.stmt, call: ast.Call, *, rebind: bool, 
     edits, title = _twin(source, call, written)
     if not edits:
         return
-    if isinstance(statement, ast.Expr):
+    if isinstance(statement, ast.Expr) and _is_whole(statement.value, call):
         # The result was thrown away: without a name the new value would be, too.
         if variable is None or not rebind:
             return
@@ -256,6 +256,29 @@ def _call(source: Source, statement: ast.stmt, call: ast.Call, *, rebind: bool, 
             name, at = source.segment(also), source.start(statement.value)
             yield f"{name} = {title}", [*edits, Edit(at, at, f"{name} = ")]
     yield title, edits
+
+
+def _is_whole(value: ast.expr, call: ast.Call) -> bool:
+    """The statement is this call, or a chain that goes on from it: `x.mul_(2).add_(1)`."""
+    while value is not call and isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        value = value.func.value
+    return value is call
+
+
+def returned_twin(spot: Spot) -> Found:
+    """A function that ends with a write to its argument returns the new value instead, as a hook may."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    function = source.function_of(statement) if statement is not None else None
+    if function is None or not isinstance(statement, ast.Expr) or function.body[-1] is not statement:
+        return
+    if any(isinstance(n, ast.Return) for n in ast.walk(function)):
+        return
+    for call in _calls(spot, statement):
+        written = _receiver(call)
+        edits, title = _twin(source, call, written) if written is not None else ([], "")
+        if edits:
+            at = source.start(statement)
+            yield f"return {title}", [*edits, Edit(at, at, "return ")]
 
 
 def _twin(source: Source, call: ast.Call, written: ast.expr) -> tuple[list[Edit], str]:

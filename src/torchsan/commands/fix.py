@@ -17,7 +17,16 @@ from torchsan.observe import program
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "torchsan fix [options] (SCRIPT | -m MODULE | FILE.py:factory) [arguments of the program …]"
+    parser.usage = (
+        "torchsan fix [options] (SCRIPT | -m MODULE | FILE.py:factory) [--apply] [arguments of the program …]"
+    )
+    _add_options(parser)
+    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="fix a module")
+    parser.add_argument("script", nargs="?", help="the script to fix")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_output_options(parser)
     group = parser.add_argument_group("fixing")
     group.add_argument("--apply", action="store_true", help="write the proved edits to the files")
@@ -33,9 +42,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="for FILE.py:factory, the way of capturing that must be faithful (default jit.trace)",
     )
     group.add_argument("--quiet", action="store_true", help="do not tell what is being tried")
-    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="fix a module")
-    parser.add_argument("script", nargs="?", help="the script to fix")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
 
 
 def _positive(text: str) -> int:
@@ -45,7 +51,30 @@ def _positive(text: str) -> int:
     return number
 
 
+def _take_own_options(args: argparse.Namespace) -> None:
+    """`torchsan fix train.py --apply`: what stands after the script is its own, but for this; `--` ends that, too."""
+    rest = args.arguments
+    if args.script is not None and _factory(args.script):
+        # A factory takes no arguments: all that follows is ours.
+        parser = argparse.ArgumentParser(prog="torchsan fix", add_help=False)
+        _add_options(parser)
+        parser.parse_args(rest, args)
+        args.arguments = []
+        return
+    ours = rest[: rest.index("--")] if "--" in rest else rest
+    if "--apply" in ours:
+        args.apply = True
+        rest = [a for a in ours if a != "--apply"] + rest[len(ours) :]
+    args.arguments = rest[1:] if rest[:1] == ["--"] else rest
+
+
+def _factory(script: str) -> bool:
+    where, colon, factory = script.rpartition(":")
+    return bool(colon) and where.endswith(".py") and factory.isidentifier()
+
+
 def execute(args: argparse.Namespace) -> int:
+    _take_own_options(args)
     check_output(args)
     lab = _lab(args)
     with _Progress(quiet=args.quiet) as progress:
@@ -68,9 +97,8 @@ def _lab(args: argparse.Namespace) -> Lab:
         return Subprocess(None, args.module[0], [*args.module[1:], *rest], args.steps, args.timeout, args.sandbox)
     if args.script is None:
         raise UsageError("name a script to fix, or a module with -m")
-    where, colon, factory = args.script.rpartition(":")
-    if colon and where.endswith(".py") and factory.isidentifier():
-        program.load_script(where, [])
+    if _factory(args.script):
+        program.load_script(args.script.rpartition(":")[0], [])
         return Captures(args.script, args.method or ["jit.trace"], args.timeout)
     program.load_script(args.script, args.arguments)  # says what is wrong with the file, if something is
     return Subprocess(args.script, None, args.arguments, args.steps, args.timeout, args.sandbox)

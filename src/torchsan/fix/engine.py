@@ -18,12 +18,14 @@ from torchsan.fix.proof import (
     proved_by_reference,
     same_write,
 )
-from torchsan.fix.source import Edit, Source, real
+from torchsan.fix.source import Edit, Source, line_map, real
 from torchsan.fix.trial import Trial
 from torchsan.model import Finding
 from torchsan.model.source import real_path
 
 Key = tuple[object, ...]
+# Attempts to mend all at once before one is taken after another.
+TOGETHER = 3
 Step = tuple[Candidate, Verdict, Trial]
 
 
@@ -72,13 +74,25 @@ class Engine:
         others = _other_writes(target, reference) if reference is not None else []
         if reference is None or not others:
             return [], None
-        chosen = [(finding, next(candidates(finding, self.sources), None)) for finding in (target, *others)]
-        together = [(finding, candidate) for finding, candidate in chosen if candidate is not None]
-        changed = _merged([candidate for _, candidate in together])
-        if len(together) < 2 or changed is None:
-            return [], None
-        self.tell(f"{target.code}: trying {len(together)} edits together")
-        after = self.lab.run({**self.changed, **changed}, "watch")
+        ideas = [(finding, list(candidates(finding, self.sources))) for finding in (target, *others)]
+        tried = {_place(finding): 0 for finding, _ in ideas}
+        changed: dict[str, Source] = {}
+        for _ in range(TOGETHER):
+            together = [
+                (finding, known[tried[_place(finding)]])
+                for finding, known in ideas
+                if tried[_place(finding)] < len(known)
+            ]
+            changed = _merged([candidate for _, candidate in together])
+            if len(together) < 2 or not changed:
+                return [], None
+            self.tell(f"{target.code}: trying {len(together)} edits together")
+            after = self.lab.run({**self.changed, **changed}, "watch")
+            stubborn = {self._place_before(finding, changed) for finding in after.alarms} & set(tried)
+            if not stubborn:
+                break
+            # The next idea for those that the first did not help.
+            tried.update({place: tried[place] + 1 for place in stubborn})
         if after.failed or after.alarms or compare(reference, after, whole=True):
             return [], None
         words = proved_by_reference(after)
@@ -91,6 +105,12 @@ class Engine:
             self.changed[path] = source
             self.sources = self.sources.with_file(source)
         return mends, after
+
+    def _place_before(self, finding: Finding, changed: dict[str, Source]) -> tuple[str, int]:
+        """Where the write of a finding stood before the edits."""
+        path, line = _place(finding)
+        old, new = self.sources.get(path), changed.get(path)
+        return path, (line_map(old, new).get(line, 0) if old is not None and new is not None else line)
 
     def _mend(self, target: Finding, before: Trial) -> tuple[Mend, Trial | None]:
         mend = Mend(as_written(target, self.sources, self.files))
@@ -120,6 +140,11 @@ class Engine:
         after = self.lab.run({**self.changed, new.path: new}, "watch")
         case = Case(target, before, reference, after, candidate.source, new)
         verdict = judge(case)
+        if reference is None and self._reference is not None and not before.failed and verdict.kind != "dropped":
+            # The healed run has shown what the program computes: an edit for something else must not change that.
+            problem = compare(self._reference, after, whole=True)
+            if problem:
+                verdict = Verdict("dropped", f"it changes what the program computes: {problem}")
         if verdict.kind == "progress" and reference is not None:
             verdict = self._checked_by_healing(reference, new)
         return verdict, after, any(same_write(case, found) for found in after.alarms)
@@ -173,13 +198,13 @@ def _extra(before: Trial, after: Trial) -> int:
     return max((b - a for a, b in zip(before.kept, after.kept, strict=False)), default=0)
 
 
-def _merged(chosen: list[Candidate]) -> dict[str, Source] | None:
+def _merged(chosen: list[Candidate]) -> dict[str, Source]:
     """The files after all edits of several candidates; nothing when they get in each other's way."""
     edits: dict[str, tuple[Source, set[Edit]]] = {}
     for candidate in chosen:
         edits.setdefault(candidate.source.path, (candidate.source, set()))[1].update(candidate.edits)
     merged = {path: source.edited(all_edits) for path, (source, all_edits) in edits.items()}
-    return {path: source for path, source in merged.items() if source is not None} if all(merged.values()) else None
+    return {path: source for path, source in merged.items() if source is not None} if all(merged.values()) else {}
 
 
 def _other_writes(target: Finding, reference: Trial) -> list[Finding]:

@@ -62,6 +62,7 @@ FIXES = (
     ("mutated", "forward_later"),
     ("needed", "rebuild"),
     ("needed", "detach_carried"),
+    ("mutated", "copied_weights"),
 )
 
 

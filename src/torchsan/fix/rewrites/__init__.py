@@ -18,6 +18,7 @@ from torchsan.fix.rewrites import (
     saves,
     scripting,
     state,
+    weights,
     writes,
 )
 from torchsan.fix.source import Edit
@@ -43,6 +44,9 @@ REWRITES: dict[str, Rewrite] = {
     "step_later": order.step_later,
     "forward_later": order.forward_later,
     "rebuild": order.rebuild,
+    "copied_weights": weights.copied_weights,
+    "clear_cache": weights.clear_cache,
+    "returned_twin": writes.returned_twin,
     "detach_carried": graphs.detach_carried,
     "keep_graph": graphs.keep_graph,
     "retain_grad": graphs.retain_grad,

@@ -85,9 +85,7 @@ class Captured:
             module = self.fresh()
             if double:
                 module = module.double()  # type: ignore[attr-defined]
-        outcome = run_calls(
-            self.function(module, subject), subject, leaves, seed=seed, calls=calls, left_out=left_out
-        )
+        outcome = run_calls(self.function(module, subject), subject, leaves, seed=seed, calls=calls, left_out=left_out)
         outcome.state = tensors_of(module)
         return outcome
 

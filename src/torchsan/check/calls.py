@@ -57,6 +57,7 @@ class Calls:
 
         def value(self, node: ast.expr, scope: Any) -> Any: ...
         def iterate(self, value: Any, node: ast.AST) -> list[Any]: ...
+        def spread(self, value: Any, node: ast.AST) -> list[Any]: ...
         def assign(self, target: ast.expr, value: Any, scope: Any, node: ast.AST) -> None: ...
         def run_block(self, body: list[ast.stmt], scope: Any) -> str: ...
         def derived(self, value: Any) -> Any: ...
@@ -71,7 +72,7 @@ class Calls:
         args: list[Any] = []
         for arg in node.args:
             if isinstance(arg, ast.Starred):
-                args += self.iterate(self.value(arg.value, scope), arg.value)
+                args += self.spread(self.value(arg.value, scope), arg.value)
             else:
                 args.append(self.value(arg, scope))
         kwargs = {k.arg: self.value(k.value, scope) for k in node.keywords if k.arg is not None}
@@ -169,7 +170,8 @@ class Calls:
         known = self.defaults.get(node)
         if known is None:
             known = self.defaults[node] = self.value(node, scope.outer)
-            if isinstance(known, Tensor) and known.sure:
+            # A default that is a name, such as a global counter, was meant to be shared.
+            if isinstance(known, Tensor) and known.sure and isinstance(node, ast.Call):
                 known.storage.kind, known.storage.name, known.storage.owner = "default", name, info.name
         return known
 

@@ -27,6 +27,7 @@ from torchsan.check.values import (
     Plain,
     Sequence,
     Snapshot,
+    Storage,
     Tensor,
     tensors_in,
 )
@@ -435,7 +436,8 @@ class Interpreter(Calls):
         if name == "grad":
             if self.machine.backwards and not tensor.keeps_grad and self.never_leaf(tensor):
                 self.machine.facts.append(self.machine.tell.not_a_leaf(node))
-            return Tensor(place=node, op="grad")
+            # It has a graph of its own when backward was called with create_graph.
+            return Tensor(Storage("unknown"), Grad.MAYBE, place=node, op="grad")
         if name in ("T", "mT", "H", "mH") and tensor.sure:
             return self.machine.view_of(tensor, node, name)
         if name == "training":
@@ -451,7 +453,7 @@ class Interpreter(Calls):
         items: list[Any] = []
         for item in node.elts:
             if isinstance(item, ast.Starred):
-                items += self.iterate(self.value(item.value, scope), item.value)
+                items += self.spread(self.value(item.value, scope), item.value)
             else:
                 items.append(self.value(item, scope))
         return Sequence(items)
@@ -684,6 +686,12 @@ class Interpreter(Calls):
         if isinstance(value, Plain) and value.known:
             return bool(value.value)
         return self.oracle.decide(self.program.words(test))
+
+    def spread(self, value: Any, node: ast.AST) -> list[Any]:
+        """The items of `*value`: all of them, since the order of layers hangs on it."""
+        if isinstance(value, Sequence) and value.make is None:
+            return list(value.items)
+        return list(value.children) if isinstance(value, Layer) else self.iterate(value, node)
 
     def iterate(self, value: Any, node: ast.AST) -> list[Any]:
         if isinstance(value, Sequence):

@@ -140,11 +140,11 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
 
 
 def _replaced(text: str) -> list[int]:
-    """Where a name that holds a parameter is given something else, outside of what makes parameters."""
+    """Lines in which an attribute that holds a parameter is given something else."""
     if "Parameter(" not in text:
         return []
     names = {m[1] for m in _PARAMETER.finditer(text)}
-    return [m.start() for m in _COMPUTED.finditer(text) if m[1] in names]
+    return [text.rfind("\n", 0, m.start()) + 1 for m in _COMPUTED.finditer(text) if m[1] in names]
 
 
 def _replacing(text: str, outline: list[Definition]) -> list[Definition]:

@@ -130,9 +130,11 @@ class Teller:
 
     def no_graph(self, tensor: Tensor, node: ast.AST) -> Fact:
         """`node` is the backward that finds nothing to walk."""
-        words = (
-            self.words(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-        )
+        root: ast.AST | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            named = self.program.dotted(node.func).startswith("torch.")
+            root = node.func.value if not named else node.args[0] if node.args else None
+        words = self.words(root)
         event = events.GradientCut(events.Memory(words), self.line(tensor.cut_at), "no-graph", self.line(node))
         return Fact(event, self.program.place(tensor.cut_at or node))
 

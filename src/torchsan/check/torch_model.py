@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from torchsan.check.torch_names import (
     INTEGER,
     MAY_SHARE,
     NEW_ARRAYS,
+    NORMS,
     NOT_WRITING,
     PLAIN_METHODS,
     WITH_PARAMETERS,
@@ -169,6 +171,9 @@ class TorchModel:
             return self.inplace(row if row.params else _twin(row.name) or row, last, args, kwargs, node, texts)
         if row.readout:
             return Plain()
+        if last in NORMS and len(args) == 1 and not kwargs.keys() & {"p", "ord"}:
+            # Only some orders need nothing; the usual one needs both.
+            row = replace(row, needs=row.may_need)
         for value in args[:1]:
             if isinstance(value, Tensor):
                 value.sure = True

@@ -25,6 +25,7 @@ MAY_SHARE = words(
     atleast_2d atleast_3d unflatten dropout dropout1d dropout2d dropout3d alpha_dropout identity positive
     real imag broadcast_tensors meshgrid where_"""
 )
+NORMS = frozenset({"norm", "vector_norm"})
 # They end with an underscore but change no values.
 NOT_WRITING = frozenset({"detach_", "requires_grad_", "share_memory_", "rename_", "retain_grad", "resize_"})
 INTEGER = words(

@@ -148,6 +148,17 @@ CLEAN = {
 
         Projected(4, 4)(torch.randn(2, 4)).sum().backward()
     """,
+    "gradients switched off and on again": """
+        critic = nn.Linear(4, 1)
+        for p in critic.parameters():
+            p.requires_grad = False
+        for p in critic.parameters():
+            p.requires_grad = True
+        critic(torch.randn(2, 4)).sum().backward()
+        critic.requires_grad_(False)
+        critic.requires_grad_(True)
+        critic(torch.randn(2, 4)).sum().backward()
+    """,
     "the state of a cell is no view": """
         cell = nn.LSTMCell(3, 5)
         hidden, state = cell(torch.randn(2, 3))

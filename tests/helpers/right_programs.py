@@ -517,4 +517,323 @@ RIGHT = {
     "weight norm": """
         fit(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)))
     """,
+    "sharpness-aware step under no_grad": """
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        x, y = torch.randn(8, 4), torch.randn(8, 1)
+        for _ in range(3):
+            (net(x) - y).pow(2).mean().backward()
+            eps = []
+            with torch.no_grad():
+                for p in net.parameters():
+                    e = p.grad * 0.05
+                    p.add_(e)
+                    eps.append(e)
+            opt.zero_grad()
+            (net(x) - y).pow(2).mean().backward()
+            with torch.no_grad():
+                for p, e in zip(net.parameters(), eps):
+                    p.sub_(e)
+            opt.step()
+            opt.zero_grad()
+    """,
+    "sharpness-aware step through data": """
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        x, y = torch.randn(8, 4), torch.randn(8, 1)
+        for _ in range(3):
+            (net(x) - y).pow(2).mean().backward()
+            eps = []
+            old = [p.data.clone() for p in net.parameters()]
+            for p in net.parameters():
+                p.data.add_(p.grad, alpha=0.05)
+            opt.zero_grad()
+            (net(x) - y).pow(2).mean().backward()
+            for p, o in zip(net.parameters(), old):
+                p.data = o
+            opt.step()
+            opt.zero_grad()
+    """,
+    "lookahead weights": """
+        net = nn.Linear(3, 1)
+        slow = [p.detach().clone() for p in net.parameters()]
+        opt = torch.optim.Adam(net.parameters(), lr=0.1)
+        for i in range(6):
+            loss = net(torch.randn(4, 3)).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            if i % 2 == 1:
+                with torch.no_grad():
+                    for s, p in zip(slow, net.parameters()):
+                        s += 0.5 * (p - s)
+                        p.copy_(s)
+    """,
+    "inner loop with functional_call": """
+        from torch.func import functional_call
+
+        net = nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(2):
+            opt.zero_grad()
+            total = 0.0
+            for task in range(2):
+                fast = dict(net.named_parameters())
+                for _ in range(2):
+                    loss = functional_call(net, fast, torch.randn(4, 3)).pow(2).mean()
+                    grads = torch.autograd.grad(loss, tuple(fast.values()), create_graph=True)
+                    fast = {k: v - 0.1 * g for (k, v), g in zip(fast.items(), grads)}
+                total += functional_call(net, fast, torch.randn(4, 3)).pow(2).mean()
+            total.backward()
+            opt.step()
+    """,
+    "truncated backpropagation that writes the detached state": """
+        rnn, head = nn.LSTM(3, 5, batch_first=True), nn.Linear(5, 1)
+        opt = torch.optim.Adam([*rnn.parameters(), *head.parameters()])
+        h = None
+        for t in range(4):
+            out, h = rnn(torch.randn(2, 6, 3), h)
+            loss = head(out).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            h = tuple(s.detach() for s in h)
+            h[0][0].zero_()
+    """,
+    "gradient penalty": """
+        G, D = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 8), nn.LeakyReLU(0.2, inplace=True), nn.Linear(8, 1))
+        og, od = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())
+        for i in range(3):
+            real = torch.randn(4, 3)
+            fake = G(torch.randn(4, 2))
+            a = torch.rand(4, 1)
+            mix = (a * real + (1 - a) * fake.detach()).requires_grad_()
+            (g,) = torch.autograd.grad(D(mix).sum(), mix, create_graph=True)
+            loss = D(fake.detach()).mean() - D(real).mean() + 10 * (g.norm(2, 1) - 1).pow(2).mean()
+            od.zero_grad()
+            loss.backward()
+            od.step()
+            lg = -D(fake).mean()
+            og.zero_grad()
+            lg.backward()
+            og.step()
+    """,
+    "averaged teacher": """
+        s = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(True), nn.Linear(4, 2))
+        teacher = copy.deepcopy(s).requires_grad_(False)
+        opt = torch.optim.SGD(s.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(3):
+            x = torch.randn(8, 3)
+            with torch.no_grad():
+                t = teacher(x).softmax(-1)
+            loss = -(t * s(x).log_softmax(-1)).sum(-1).mean()
+            opt.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(s.parameters(), 1.0)
+            opt.step()
+            for a, b in zip(teacher.parameters(), s.parameters()):
+                a.data.mul_(0.99).add_(b.data, alpha=0.01)
+            for a, b in zip(teacher.buffers(), s.buffers()):
+                a.copy_(b)
+    """,
+    "cache written at inference": """
+        class Attn(nn.Module):
+            def __init__(s):
+                super().__init__()
+                s.qkv = nn.Linear(4, 12)
+                s.register_buffer("k", torch.zeros(2, 8, 4))
+                s.register_buffer("v", torch.zeros(2, 8, 4))
+
+            def forward(s, x, pos=None):
+                q, k, v = s.qkv(x).chunk(3, -1)
+                if pos is not None:
+                    s.k[:, pos : pos + 1] = k
+                    s.v[:, pos : pos + 1] = v
+                    k, v = s.k[:, : pos + 1], s.v[:, : pos + 1]
+                return torch.softmax(q @ k.transpose(1, 2) / 2, -1) @ v
+
+
+        m = Attn()
+        opt = torch.optim.AdamW(m.parameters())
+        for _ in range(2):
+            loss = m(torch.randn(2, 5, 4)).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        m.eval()
+        with torch.no_grad():
+            x = torch.randn(2, 1, 4)
+            for t in range(5):
+                x = m(x, t)
+    """,
+    "rotary positions and masks": """
+        lin = nn.Linear(4, 4)
+
+
+        def rot(x):
+            a, b = x[..., :2], x[..., 2:]
+            return torch.cat([-b, a], -1)
+
+
+        def rope(q, cos, sin):
+            return q * cos + rot(q) * sin
+
+
+        pos = torch.arange(5.0)[:, None]
+        cos, sin = pos.cos(), pos.sin()
+        q = lin(torch.randn(2, 5, 4))
+        q = rope(q, cos, sin)
+        scores = q @ q.transpose(1, 2)
+        scores = scores.masked_fill(torch.ones(5, 5).triu(1).bool(), float("-inf"))
+        mask = torch.zeros(5, 5)
+        mask[2:] = -1.0
+        mask.masked_fill_(mask < 0, -1e4)
+        (scores + mask).softmax(-1).sum().backward()
+    """,
+    "critic frozen for the actor step": """
+        actor, critic = nn.Linear(3, 2), nn.Linear(5, 1)
+        target = copy.deepcopy(critic)
+        oa, oc = torch.optim.Adam(actor.parameters()), torch.optim.Adam(critic.parameters())
+        log_alpha = torch.zeros(1, requires_grad=True)
+        oal = torch.optim.Adam([log_alpha])
+        for _ in range(3):
+            s = torch.randn(4, 3)
+            a = torch.randn(4, 2)
+            r = torch.randn(4, 1)
+            with torch.no_grad():
+                na = torch.tanh(actor(s))
+                y = r + 0.9 * target(torch.cat([s, na], 1))
+            lc = (critic(torch.cat([s, a], 1)) - y).pow(2).mean()
+            oc.zero_grad()
+            lc.backward()
+            oc.step()
+            for p in critic.parameters():
+                p.requires_grad = False
+            pa = torch.tanh(actor(s))
+            la = (log_alpha.exp().detach() * pa.pow(2).sum(1, keepdim=True) - critic(torch.cat([s, pa], 1))).mean()
+            oa.zero_grad()
+            la.backward()
+            oa.step()
+            for p in critic.parameters():
+                p.requires_grad = True
+            lal = -(log_alpha * (pa.detach().mean() + 1)).mean()
+            oal.zero_grad()
+            lal.backward()
+            oal.step()
+            with torch.no_grad():
+                for t, p in zip(target.parameters(), critic.parameters()):
+                    t.lerp_(p, 0.005)
+    """,
+    "best weights cloned": """
+        import torch, copy, io
+
+        net = nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        best = float("inf")
+        buf = None
+        best_sd = None
+        for e in range(3):
+            loss = net(torch.ones(2, 3)).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            if loss.item() < best:
+                best = loss.item()
+                best_sd = {k: v.cpu().clone() for k, v in net.state_dict().items()}
+                buf = io.BytesIO()
+                torch.save(net.state_dict(), buf)
+        net.load_state_dict(best_sd)
+    """,
+    "batches centred in place": """
+        import torch, numpy as np
+
+
+
+        class DS(torch.utils.data.Dataset):
+            def __init__(s):
+                s.x = np.random.randn(16, 3).astype("float32")
+
+            def __len__(s):
+                return 16
+
+            def __getitem__(s, i):
+                x = s.x[i].copy()
+                x -= x.mean()
+                return torch.from_numpy(x)
+
+
+        net = nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for b in torch.utils.data.DataLoader(DS(), batch_size=4, shuffle=True):
+            b -= b.mean(0)
+            b /= b.std(0) + 1e-5
+            loss = net(b).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            shown = loss.detach().numpy()
+            preds = net(b).detach().cpu().numpy()
+            preds *= 2
+    """,
+    "checkpointed blocks": """
+        from torch.utils.checkpoint import checkpoint
+
+        blocks = nn.ModuleList([nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Dropout(0.1)) for _ in range(3)])
+        opt = torch.optim.Adam(blocks.parameters())
+        for _ in range(2):
+            x = torch.randn(3, 4)
+            for b in blocks:
+                x = x + checkpoint(b, x, use_reentrant=False)
+            opt.zero_grad()
+            x.pow(2).mean().backward()
+            opt.step()
+    """,
+    "closure that clamps its leaf": """
+        img = torch.rand(1, 3, 4, 4, requires_grad=True)
+        opt = torch.optim.LBFGS([img], max_iter=3)
+        net = nn.Conv2d(3, 2, 1).requires_grad_(False)
+
+
+        def closure():
+            with torch.no_grad():
+                img.clamp_(0, 1)
+            opt.zero_grad()
+            loss = net(img).pow(2).mean()
+            loss.backward()
+            return loss
+
+
+        for _ in range(2):
+            opt.step(closure)
+        img.data.clamp_(0, 1)
+    """,
+    "pre-activation blocks": """
+        class Pre(nn.Module):
+            def __init__(s, c):
+                super().__init__()
+                s.b1, s.c1, s.b2, s.c2 = (
+                    nn.BatchNorm2d(c),
+                    nn.Conv2d(c, c, 3, 1, 1),
+                    nn.BatchNorm2d(c),
+                    nn.Conv2d(c, c, 3, 1, 1),
+                )
+                s.act = nn.ReLU(inplace=True)
+                s.se = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(c, c, 1), nn.Sigmoid())
+
+            def forward(s, x):
+                out = s.c1(s.act(s.b1(x)))
+                out = s.c2(s.act(s.b2(out)))
+                out = out * s.se(out)
+                out += x
+                return F.relu(out, inplace=True)
+
+
+        net = nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1), Pre(4), Pre(4))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+        for _ in range(2):
+            l = net(torch.randn(2, 3, 4, 4)).mean()
+            opt.zero_grad()
+            l.backward()
+            opt.step()
+    """,
 }

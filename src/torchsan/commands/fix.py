@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_output, emit
@@ -11,9 +12,12 @@ from torchsan.fix import files
 from torchsan.fix.engine import Engine
 from torchsan.fix.labs import Captures, Lab, Subprocess
 from torchsan.fix.outcome import Outcome
+from torchsan.fix.trial import Trial
 from torchsan.model import Report
 from torchsan.model.source import shown_path, source_lines
 from torchsan.observe import program
+
+INTERRUPTED = 130
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -77,8 +81,14 @@ def execute(args: argparse.Namespace) -> int:
     _take_own_options(args)
     check_output(args)
     lab = _lab(args)
-    with _Progress(quiet=args.quiet) as progress:
-        outcome = Engine(lab, tell=progress.tell).run()
+    # To be ended is to be interrupted: the trial that is running must not go on alone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _Progress(quiet=args.quiet) as progress:
+            outcome = Engine(lab, tell=progress.tell).run()
+    except KeyboardInterrupt:
+        print("torchsan: interrupted; nothing was written", file=sys.stderr)
+        return INTERRUPTED
     _check_rerun(outcome)
     if args.apply and outcome.changed:
         for path in outcome.changed:
@@ -107,12 +117,19 @@ def _lab(args: argparse.Namespace) -> Lab:
 def _check_rerun(outcome: Outcome) -> None:
     """A program that fails for reasons of its own cannot be fixed by us."""
     first = outcome.first
-    if first.failed and not first.alarms:
-        raise UsageError(f"the program does not run here, and not for a reason that torchsan knows: {_why(outcome)}")
+    if (first.error or (first.status and not first.passes)) and not first.alarms:
+        if first.timed_out:
+            raise UsageError(f"{first.error}; --steps 1 ends it after one backward pass, --timeout gives it longer")
+        raise UsageError(f"the program does not run here, and not for a reason that torchsan knows: {_why(first)}")
 
 
-def _why(outcome: Outcome) -> str:
-    return outcome.first.error or f"it exits with {outcome.first.status}"
+def _why(first: Trial) -> str:
+    if first.error.startswith("EOFError"):
+        return "it reads its standard input, which is empty here"
+    if first.error:
+        return first.error
+    said = first.output.strip().splitlines()[-1:]
+    return f"it exits with {first.status}" + (f" ({said[0].strip()})" if said else "")
 
 
 def _report(outcome: Outcome, args: argparse.Namespace) -> Report:

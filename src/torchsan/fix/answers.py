@@ -64,7 +64,7 @@ def _inputs(example: Any) -> Iterator[Any]:
             return bool(tensor.dim() > at and tensor.shape[at] == size)
 
         def longer(tensor: torch.Tensor, at: int = dimension, size: int = sizes[0]) -> torch.Tensor:
-            return tensor.index_select(at, torch.arange(size + 2) % size)
+            return tensor.index_select(at, torch.arange(size + 1) % size)
 
         yield _changed(example, fits, longer)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from torchsan.errors import UsageError
 from torchsan.fix.candidates import Candidate, Sources, candidates
 from torchsan.fix.labs import Lab
 from torchsan.fix.outcome import Mend, Outcome, as_written
@@ -19,7 +20,7 @@ from torchsan.fix.proof import (
     same_write,
 )
 from torchsan.fix.source import Edit, Source, line_map, real
-from torchsan.fix.trial import Trial
+from torchsan.fix.trial import Mode, Trial
 from torchsan.model import Finding
 from torchsan.model.source import real_path
 
@@ -39,11 +40,12 @@ class Engine:
         self.sources = Sources()
         self.files: dict[str, Source] = {}
         self.changed: dict[str, Source] = {}
+        self._first: Trial | None = None
         self._reference: Trial | None = None
 
     def run(self) -> Outcome:
         self.tell("running the program under the recorder")
-        current = self.lab.run({}, "watch")
+        current = self._run({}, "watch")
         outcome = Outcome(current, last=current, files=self.files)
         # What could not be mended, and how many edits had been accepted when it was tried.
         given_up: dict[Key, int] = {}
@@ -68,6 +70,16 @@ class Engine:
         outcome.runs = self.lab.runs
         return outcome
 
+    def _run(self, changed: dict[str, Source], mode: Mode) -> Trial:
+        trial = self.lab.run(changed, mode)
+        escaped = self._first is not None and bool(self._first.error)
+        same = self._reference is not None and trial.status == self._reference.status
+        if not trial.error and (escaped or same):
+            # Errors are not caught by the program: an exit code is what it means to say.
+            trial.status = 0
+        self._first = self._first or trial
+        return trial
+
     def _mend_together(self, target: Finding, before: Trial) -> tuple[list[Mend], Trial | None]:
         """The first idea for every overwritten value at once: the healed run tells them all, not only the first."""
         reference = self._healed(target) if target.code in BY_REFERENCE else None
@@ -87,7 +99,7 @@ class Engine:
             if len(together) < 2 or not changed:
                 return [], None
             self.tell(f"{target.code}: trying {len(together)} edits together")
-            after = self.lab.run({**self.changed, **changed}, "watch")
+            after = self._run({**self.changed, **changed}, "watch")
             stubborn = {self._place_before(finding, changed) for finding in after.alarms} & set(tried)
             if not stubborn:
                 break
@@ -128,6 +140,9 @@ class Engine:
                 # What is left may be one more fault of this write, or of its kind: another candidate may mend all.
                 partial = partial or (candidate, verdict, after)
         if partial is None:
+            reasons = {why for _, why in mend.dropped}
+            if len(reasons) == 1 and reasons.pop().startswith("it fails") and self.lab.runs < self.budget:
+                self._check_again(self._run(dict(self.changed), "watch"))
             return mend, None
         return self._accept(mend, partial, before), partial[2]
 
@@ -137,7 +152,7 @@ class Engine:
         assert new is not None
         reference = self._healed(target)
         self.tell(f"{target.code}: trying {candidate.title}")
-        after = self.lab.run({**self.changed, new.path: new}, "watch")
+        after = self._run({**self.changed, new.path: new}, "watch")
         case = Case(target, before, reference, after, candidate.source, new)
         verdict = judge(case)
         if reference is None and self._reference is not None and not before.failed and verdict.kind != "dropped":
@@ -152,7 +167,7 @@ class Engine:
     def _checked_by_healing(self, reference: Trial, new: Source) -> Verdict:
         """While other faults stop the program only its healed run can show that an edit changed nothing else."""
         self.tell("running the candidate healed")
-        healed = self.lab.run({**self.changed, new.path: new}, "heal")
+        healed = self._run({**self.changed, new.path: new}, "heal")
         problem = compare(reference, healed, whole=True)
         if problem:
             return Verdict("dropped", problem)
@@ -172,13 +187,20 @@ class Engine:
             self._reference = None
         return mend
 
+    def _check_again(self, again: Trial) -> None:
+        """The same program must fail in the same way, or not at all: else it cannot be tried again and again."""
+        known = self._first is not None and again.error == self._first.error
+        if again.error and not again.explained and not known and not self.changed:
+            raise UsageError(f"the program cannot be run again and again: its second run fails with {again.error}")
+
     def _healed(self, target: Finding) -> Trial | None:
         if target.code not in BY_REFERENCE | MAYBE_BY_REFERENCE:
             return None
         if self._reference is None:
             self.tell("running it healed, for the reference")
-            self._reference = self.lab.run(dict(self.changed), "heal")
+            self._reference = self._run(dict(self.changed), "heal")
             self.sources.aliases = self._reference.aliases
+            self._check_again(self._reference)
         return self._reference
 
 

@@ -33,8 +33,10 @@ class Mend:
     def shown(self) -> Finding:
         """The finding with its fix: the proved edit, else the ideas that nobody could prove."""
         if self.candidate is None or self.verdict is None:
-            notes = tuple(f"tried and dropped: {title} ({why})" for title, why in self.dropped[:4])
-            if not notes:
+            notes = tuple(f"tried and dropped: {title} ({_short(why)})" for title, why in self.dropped[:4])
+            if notes:
+                notes = (f"no edit could be proved, of {len(self.dropped)} that were tried", *notes)
+            else:
                 notes = ("no rewrite that could be tried is known for this place",)
             return replace(self.finding, notes=self.finding.notes + notes)
         after = self.candidate.result()
@@ -44,6 +46,10 @@ class Mend:
         label: Applicability = "verified" if self.proved else "unsafe"
         changes = diff(self.candidate.source, after)
         return replace(self.finding, fixes=(Fix(self.candidate.title, label, changes, self.cost_bytes, proof),))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 160 else f"{text[:159]}…"
 
 
 @dataclass(slots=True)

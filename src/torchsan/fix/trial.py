@@ -103,6 +103,7 @@ class Trial:
     explained: bool = False
     status: int = 0
     stopped: bool = False
+    timed_out: bool = False
     output: str = ""
     troubles: list[str] = field(default_factory=list)
 

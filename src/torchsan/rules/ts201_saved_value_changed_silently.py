@@ -57,6 +57,7 @@ FIXES = (
     ("mutated", "out_of_place"),
     ("mutated", "clone_before_write"),
     ("saved", "clone_saved"),
+    ("mutated", "step_later"),
 )
 
 

@@ -58,6 +58,8 @@ def branches_of(spot: Spot) -> list[ast.If | ast.IfExp]:
     if statement is None:
         return []
     begin, end = source.bounds(spot.span)
+    if isinstance(statement, ast.If) and begin == source.start(statement):
+        return [statement]
     scope = source.scope_of(statement)
     every = [n for n in ast.walk(scope) if isinstance(n, (ast.If, ast.IfExp))]
     here = [n for n in every if source.start(n.test) <= begin and end <= source.end(n.test)]

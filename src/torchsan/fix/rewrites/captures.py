@@ -14,11 +14,18 @@ LIKE = {"zeros": "new_zeros", "ones": "new_ones", "empty": "new_empty", "full": 
 
 
 def plain_size(spot: Spot) -> Found:
-    """A size without `int()`, which makes a Python number of it."""
+    """A size without `int()` or `len()`, which make a Python number of it."""
     source, statement = spot.source, spot.source.statement(spot.span)
     edits = _without_int(source, statement) if statement is not None else []
     if edits:
         yield "use the size as torch gives it, without int()", edits
+    lengths = [
+        Edit(source.start(node), source.end(node), f"{source.segment(node.args[0])}.shape[0]")
+        for node in (ast.walk(statement) if statement is not None else ())
+        if isinstance(node, ast.Call) and syntax.called(node) == "len" and isinstance(node.args[0], syntax.Place)
+    ]
+    if lengths:
+        yield "use the size as torch gives it, without len()", lengths
 
 
 def _without_int(source: Source, within: ast.AST) -> list[Edit]:
@@ -142,10 +149,10 @@ def filled(spot: Spot) -> Found:
 
 
 def into_memory(spot: Spot) -> Found:
-    """`self.last.data = value` as `self.last.copy_(value)`, a write that captures keep."""
+    """`self.last.data = value` as `self.last.copy_(value)`, a write that captures keep, or a plain assignment."""
     source, statement = spot.source, spot.source.statement(spot.span)
     target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
     if isinstance(statement, ast.Assign) and isinstance(target, ast.Attribute) and target.attr == "data":
         name, value = source.segment(target.value), source.segment(statement.value)
-        text = f"{name}.copy_({value})"
-        yield text, [Edit(source.start(statement), source.end(statement), text)]
+        for text in (f"{name}.copy_({value})", f"{name} = {value}"):
+            yield text, [Edit(source.start(statement), source.end(statement), text)]

@@ -58,8 +58,10 @@ def while_loop(spot: Spot) -> Found:
     first, last = source.line_start(loop.body[0].lineno), source.line_start((loop.body[-1].end_lineno or 0) + 1)
     inner = source.indent(loop.body[0])
     body = [f"{indent}    {line.removeprefix(inner)}" for line in source.text[first:last].splitlines()]
+    numbers = _numbers(source, loop)
+    kept = [f"{torch}.tensor({numbers[name]})" if name in numbers else name for name in carried]
     returned = ", ".join([*([f"{count} + 1"] if count else []), *(f"{name}.clone()" for name in carried)])
-    start = ", ".join([*([f"{torch}.zeros((), dtype={torch}.int64)"] if count else []), *carried])
+    start = ", ".join([*([f"{torch}.zeros((), dtype={torch}.int64)"] if count else []), *kept])
     lines = [
         f"def {more}({', '.join(names)}):",
         f"{indent}    return {test}",
@@ -89,6 +91,18 @@ def _carried(source: Source, loop: Loop) -> list[str]:
     before |= {a.arg for a in ast.walk(scope.args) if isinstance(a, ast.arg)} if scope is not None else set()
     changed = {name for s in loop.body for name in syntax.stores(s)}
     return sorted(changed & before)
+
+
+def _numbers(source: Source, loop: Loop) -> dict[str, str]:
+    """Names that hold a plain number when the loop begins; it goes through the turns as a tensor."""
+    found = {}
+    for statement in source.block_of(loop)[: source.block_of(loop).index(loop)]:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            if syntax.is_number(statement.value):
+                found[statement.targets[0].id] = source.segment(statement.value)
+            else:
+                found.pop(statement.targets[0].id, None)
+    return found
 
 
 def _tensor_above(spot: Spot, loop: Loop, torch: str) -> list[Edit]:

@@ -52,7 +52,8 @@ def step_later(spot: Spot) -> Found:
     after = block[block.index(backward) + 1 :]
     if not spot.source.owns_its_lines(step):
         return
-    title = f"step after the backward of line {backward.lineno}"
+    what = "step" if stepped_modules(spot.source, step) or "step" in ast.unparse(step) else "do this"
+    title = f"{what} after the backward of line {backward.lineno}"
     if after:
         edits = _moved(spot.source, [step], after[0])
         if edits is not None:
@@ -86,6 +87,38 @@ def forward_later(spot: Spot) -> Found:
         edits = _moved(spot.source, moving, target)
         if edits is not None:
             yield f"compute {', '.join(sorted(names))} after the step", edits
+    yield from _repeated(spot.source, step, makers[-1], above)
+
+
+def _repeated(source: Source, step: ast.stmt, maker: ast.stmt, above: list[ast.stmt]) -> Found:
+    """A forward whose result an earlier loss needs as well: it is run once more after the step."""
+    models = set(stepped_modules(source, step))
+    feeding = [
+        s
+        for s in above
+        if syntax.stores(s) & syntax.loads(maker)
+        and any(isinstance(n, ast.Call) and ast.unparse(n.func) in models for n in ast.walk(s))
+    ]
+    chain = [*feeding, maker]
+    texts = [source.segment(s) for s in chain]
+    if not feeding or any("\n" in text for text in texts):
+        return
+    edit = syntax.insert_after(source, step, *texts)
+    if edit is not None:
+        yield f"compute {', '.join(sorted(syntax.stores(maker)))} anew after the step", [edit]
+
+
+def stepped_modules(source: Source, step: ast.stmt) -> list[str]:
+    """Modules whose parameters the optimizer of `optimizer.step()` was given."""
+    calls = [n for n in ast.walk(step) if isinstance(n, ast.Call) and syntax.called(n) == "step"]
+    owners = [ast.unparse(c.func.value) for c in calls if isinstance(c.func, ast.Attribute)]
+    found: list[str] = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and any(ast.unparse(t) in owners for t in node.targets):
+            for inner in ast.walk(node.value):
+                if isinstance(inner, ast.Attribute) and inner.attr == "parameters":
+                    found.append(ast.unparse(inner.value))
+    return list(dict.fromkeys(found))
 
 
 def _backward_roots(statement: ast.stmt) -> set[str]:

@@ -13,7 +13,14 @@ from torchsan.fix.source import Edit
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
 # NumPy's names that torch spells otherwise.
-RENAMED = {"absolute": "abs", "power": "pow", "concatenate": "cat", "clip": "clamp", "asarray": "as_tensor"}
+RENAMED = {
+    "absolute": "abs",
+    "power": "pow",
+    "concatenate": "cat",
+    "clip": "clamp",
+    "asarray": "as_tensor",
+    "median": "quantile",
+}
 FROM_ARRAY = {"from_numpy", "as_tensor", "tensor"}
 
 
@@ -86,11 +93,14 @@ class _Arrays(_Gathered):
         if isinstance(func.value, ast.Name) and func.value.id in self.numpy:
             for keyword in found.keywords:
                 keyword.arg = {"axis": "dim", "keepdims": "keepdim"}.get(keyword.arg or "", keyword.arg)
-            return ast.Call(
-                ast.Attribute(ast.Name(self.torch, ast.Load()), RENAMED.get(func.attr, func.attr), ast.Load()),
-                found.args,
-                found.keywords,
-            )
+            name = RENAMED.get(func.attr, func.attr)
+            if func.attr == "median":
+                # NumPy takes the mean of the two in the middle, torch.median the lower one.
+                found.args.insert(1, ast.Constant(0.5))
+            if func.attr in ("std", "var"):
+                found.keywords.append(ast.keyword("correction", ast.Constant(0)))
+            func = ast.Attribute(ast.Name(self.torch, ast.Load()), name, ast.Load())
+            return ast.Call(func, found.args, found.keywords)
         return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
+from torchsan.fix.rewrites.order import stepped_modules
 from torchsan.fix.source import Edit, Source
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
@@ -19,7 +20,7 @@ def copied_weights(spot: Spot) -> Found:
     if step is None or torch is None:
         return
     scope = source.scope_of(step)
-    for model in _stepped(source, step):
+    for model in stepped_modules(source, step):
         calls = [n for n in ast.walk(scope) if isinstance(n, ast.Call)]
         uses = [use for call in calls for use in _uses(call, model)]
         before = [use for use in uses if source.end(use) <= source.start(step)]
@@ -27,19 +28,6 @@ def copied_weights(spot: Spot) -> Found:
         if len(uses) > 1:
             # Other turns of a loop step again, while the losses of this one wait for their backward.
             yield _copied(source, uses, model, torch)
-
-
-def _stepped(source: Source, step: ast.stmt) -> list[str]:
-    """Modules whose parameters the optimizer of `optimizer.step()` was given."""
-    calls = [n for n in ast.walk(step) if isinstance(n, ast.Call) and syntax.called(n) == "step"]
-    owners = [ast.unparse(c.func.value) for c in calls if isinstance(c.func, ast.Attribute)]
-    found: list[str] = []
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Assign) and any(ast.unparse(t) in owners for t in node.targets):
-            for inner in ast.walk(node.value):
-                if isinstance(inner, ast.Attribute) and inner.attr == "parameters":
-                    found.append(ast.unparse(inner.value))
-    return list(dict.fromkeys(found))
 
 
 def _uses(call: ast.Call, model: str) -> list[ast.expr]:

@@ -150,9 +150,7 @@ def draws_otherwise(trial: Trial, truth: Truth) -> bool:
     if trial.draws_otherwise is None:
         assert trial.captured is not None
         subject, run = truth.subject, trial.captured.run
-        same, other = (
-            run(subject, subject.leaves, seed=subject.seed + step, calls=1, double=False) for step in (0, 1)
-        )
+        same, other = (run(subject, subject.leaves, seed=subject.seed + step, calls=1, double=False) for step in (0, 1))
         trial.draws_otherwise = truth.random and draws(truth.example, same) and draws(same, other)
     return trial.draws_otherwise
 

@@ -20,6 +20,7 @@ from torchsan.verify.judging import Judge, Judgement
 from torchsan.verify.methods import METHODS, ON_REQUEST, onnx_missing
 from torchsan.verify.optional import optional_arguments
 from torchsan.verify.subject import Subject, random_state_kept
+from torchsan.verify.tree import module_tree
 from torchsan.verify.truth import Truth
 
 Progress = Callable[[str], None]
@@ -198,6 +199,7 @@ def build_report(truth: Truth, trials: list[Trial], judgement: Judgement, second
         },
         "variants": {"tried": len(truth.pairs), "outside_domain": truth.rejected},
         "seed": truth.subject.seed,
+        "modules": module_tree(truth, trials, judgement.findings),
         "platform": platform.platform(),
     }
     report.notes += _remarks(truth, trials, judgement.findings)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchsan.verify.distribution import ERRORS, FIRST_SEED, SAMPLES
+from torchsan.verify.distribution import CONFIRMING, ERRORS, FIRST_SEED
 from torchsan.verify.subject import Subject
 from torchsan.verify.variants import Variant
 
@@ -131,7 +131,7 @@ def _left_out(subject: Subject, variant: Variant) -> list[str]:
 
 def _distributions(captured: Any, variant: Variant, left_out: list[str]) -> list[str]:
     """Means and variances over many random states, which chance moves by no more than six standard errors."""
-    number, start = 4 * SAMPLES, 2 * FIRST_SEED
+    number, start = CONFIRMING, 2 * FIRST_SEED
     tolerance = captured.tolerance
     call = f"function(*(t for t in {LEAVES} if isinstance(t, torch.Tensor)))" if captured.bound else "function(*a, **k)"
     return [

@@ -1,7 +1,7 @@
 """Models that draw random numbers, and captures that draw others: compared in distribution.
 
 Every element's mean and spread over many random states must agree within a margin of six standard errors; what
-does not is drawn anew, four times as often, and must exceed the margin again before it is called a difference.
+does not is drawn anew, twice as often, and must exceed the margin again before it is called a difference.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torchsan.verify.methods import Captured
 from torchsan.verify.subject import Outcome, Subject
 from torchsan.verify.variants import Variant
 
-SAMPLES, ERRORS, MOST_ELEMENTS = 128, 6.0, 4096
+SAMPLES, CONFIRMING, ERRORS, MOST_ELEMENTS = 128, 256, 6.0, 4096
 FIRST_SEED = 10_000
 Run = Callable[[int], Outcome]
 
@@ -74,7 +74,7 @@ def distribution_difference(subject: Subject, captured: Captured, variant: Varia
         )
 
     suspects: set[tuple[str, int]] = set()
-    for number, start in ((SAMPLES, FIRST_SEED), (4 * SAMPLES, 2 * FIRST_SEED)):
+    for number, start in ((SAMPLES, FIRST_SEED), (CONFIRMING, 2 * FIRST_SEED)):
         want, got = samples(eager, number, start), samples(other, number, start)
         if want is None or got is None or want.shape != got.shape:
             raise Uncomparable
@@ -85,5 +85,5 @@ def distribution_difference(subject: Subject, captured: Captured, variant: Varia
             return None
         suspects = {moment[:2] for moment in far}
     name, index, a, b = max(far, key=lambda moment: abs(moment[2] - moment[3]))
-    text = f"over {4 * SAMPLES} random states the {name} of output element {index} is {b:.6g} instead of {a:.6g}"
+    text = f"over {CONFIRMING} random states the {name} of output element {index} is {b:.6g} instead of {a:.6g}"
     return Difference("values", "output", text)

@@ -176,4 +176,12 @@ class Finder:
                     accepted.append(new)
             if accepted:
                 return Dimension(group, size, label, tuple(accepted))
+        return self._batch_of_one(axis, free, size)
+
+    def _batch_of_one(self, axis: Axis, free: list[Axis], size: int) -> Dimension | None:
+        """The last resort for a first dimension: one is what people try, even where it only broadcasts."""
+        group = tuple(a for a in free if a[1] == 0 and self.subject.leaves[a[0]].shape[0] == size)
+        label = _label(self.subject, group) if group else ""
+        if axis[1] == 0 and axis == group[0] and size > 1 and self.attempt(group, size, 1, label):
+            return Dimension(group, size, label, (1,))
         return None

@@ -118,16 +118,30 @@ class Captured:
         return {name: prefix + name for name in names}
 
 
-_SCRIPT_WRITES = re.compile(
-    r"\^\w+\(|aten::\w+_\(|prim::SetAttr|aten::(append|_set_item|insert|extend|pop|clear|Delete)\("
+# Python code inside (`^Name(`) and attributes that are set; lists that are attributes; tensors that are constants.
+_SETS = re.compile(r"\^\w+\(|prim::SetAttr")
+_LISTS, _LIST_ATTRIBUTES = (
+    re.compile(r"aten::(append|_set_item|insert|extend|pop|clear|Delete)\("),
+    re.compile(r"(\]|Dict\(.*\)) = prim::GetAttr"),
 )
+_TENSOR_ATTRIBUTES = re.compile(r'(?:Tensor|\)) = prim::GetAttr\[name="(\w+)"\]')
+_IN_PLACE, _TENSOR_CONSTANTS = re.compile(r"aten::[a-z]\w*_\("), re.compile(r"(Tensor|\)) = prim::Constant")
+
+
+def _script_writes(graph: str, seen: set[str]) -> bool:
+    """Parameters and buffers, whose names are given, do not count: their change is seen after the run."""
+    if _SETS.search(graph) or (_LISTS.search(graph) and _LIST_ATTRIBUTES.search(graph)):
+        return True
+    hidden = set(_TENSOR_ATTRIBUTES.findall(graph)) - seen
+    return bool(_IN_PLACE.search(graph) and (hidden or _TENSOR_CONSTANTS.search(graph)))
 
 
 def has_writes(artifact: Any) -> bool:
-    """Whether the graph of a capture writes to anything in place, by the names of its operations."""
+    """Whether a run of a capture may leave something behind other than in parameters and buffers."""
     try:
         if hasattr(artifact, "inlined_graph"):
-            return bool(_SCRIPT_WRITES.search(str(artifact.inlined_graph)))
+            seen = {name.rpartition(".")[2] for name in tensors_of(artifact)}
+            return _script_writes(str(artifact.inlined_graph), seen)
         graphs = [m.graph for m in artifact.graph_module.modules() if hasattr(m, "graph")]
         return any(_writes(node) for graph in graphs for node in graph.nodes)
     except Exception:

@@ -139,6 +139,20 @@ def test_cache_gives_the_same_answers(project, capsys):
     assert codes(capsys, "--cache-dir", "kept") == (0, [])
 
 
+def test_cache_goes_by_content(project, capsys, monkeypatch):
+    assert codes(capsys, "--cache-dir", "kept") == (1, ["TS101"])
+    monkeypatch.setattr("torchsan.check.runner.analyse", lambda *_, **__: pytest.fail("it was checked before"))
+    (project / "broken.py").touch()
+    assert codes(capsys, "--cache-dir", "kept") == (1, ["TS101"])
+
+
+@pytest.mark.parametrize("form", ["full", "concise", "json", "sarif", "github", "junit"])
+def test_every_format_and_output_file(project, capsys, form):
+    assert main(["check", "--format", form, "--output", "said.txt", "--no-cache"]) == 1
+    assert "TS101" in (project / "said.txt").read_text()
+    assert "TS101" not in capsys.readouterr().out
+
+
 def test_a_broken_cache_is_no_cache(project, capsys):
     (project / "kept").write_text("a file where the folder should be")
     assert codes(capsys, "--cache-dir", "kept") == (1, ["TS101"])

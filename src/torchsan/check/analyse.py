@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchsan.check.balance import looks_whole
 from torchsan.check.excerpt import divided
 from torchsan.check.files import Source
 from torchsan.check.prefilter import Suspects, suspects
@@ -35,14 +36,16 @@ class Result:
         return cls(path, [Finding.from_json(f) for f in data["findings"]], data["remarks"], data["error"])
 
 
-def analyse(source: Source, *, possible: bool = False) -> Result:
+def analyse(source: Source, *, possible: bool = False, thorough: bool = True) -> Result:
+    """Without `thorough` the syntax of a file that has nothing to follow is read only where it looks broken."""
     chosen = suspects(source.text, possible=possible)
     try:
         if not chosen:
-            _parse_only(source)
+            if thorough or not looks_whole(source.text):
+                _parse_only(source)
             findings: list[Finding] = []
         else:
-            findings = _findings(source, chosen)
+            findings = _findings(source, chosen, thorough)
     except (SyntaxError, ValueError) as error:
         return Result(source.path, error=_where(source, error))
     except (RecursionError, MemoryError):
@@ -51,13 +54,13 @@ def analyse(source: Source, *, possible: bool = False) -> Result:
     return Result(source.path, [source.restored(f) for f in kept], remarks)
 
 
-def _findings(source: Source, chosen: Suspects) -> list[Finding]:
+def _findings(source: Source, chosen: Suspects, thorough: bool) -> list[Finding]:
     from torchsan.check.engine import facts_of
     from torchsan.check.facts import Flow
     from torchsan.check.program import Program
     from torchsan.rules import all_rules
 
-    tree = _tree(source, chosen)
+    tree = _tree(source, chosen, thorough)
     flow = Flow(source.path)
     checks = [rule.check for rule in all_rules().values() if rule.check is not None]
     found = []
@@ -66,14 +69,15 @@ def _findings(source: Source, chosen: Suspects) -> list[Finding]:
     return found
 
 
-def _tree(source: Source, chosen: Suspects) -> ast.Module:
+def _tree(source: Source, chosen: Suspects, thorough: bool) -> ast.Module:
     """The tree of the file, or of the parts that matter: a tree costs more than reading the syntax."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if not chosen.whole:
             part, rest = divided(source.text, chosen)
             try:
-                _read_syntax(rest, source.path)
+                if thorough or not looks_whole(rest):
+                    _read_syntax(rest, source.path)
                 return ast.parse(part)
             except SyntaxError:
                 # An error, which is told with its line below, or a string that looked like a definition.

@@ -35,7 +35,7 @@ def fingerprint() -> str:
 class Cache:
     """`stamps` avoids reading files that have not been touched, `results` holds what content gave."""
 
-    def __init__(self, folder: Path | None, *, possible: bool = False) -> None:
+    def __init__(self, folder: Path | None, *, possible: bool = False, thorough: bool = True) -> None:
         self.database: sqlite3.Connection | None = None
         self.stamps: dict[str, tuple[int, int, str]] = {}
         self.known: dict[str, str] = {}
@@ -43,7 +43,8 @@ class Cache:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.database = sqlite3.connect(folder / f"check-{fingerprint()}{'-possible' * possible}.db", timeout=2)
+            asked = "-possible" * possible + "-quick" * (not thorough)
+            self.database = sqlite3.connect(folder / f"check-{fingerprint()}{asked}.db", timeout=2)
             self.database.execute("CREATE TABLE IF NOT EXISTS results (digest TEXT PRIMARY KEY, data TEXT)")
             self.database.execute(
                 "CREATE TABLE IF NOT EXISTS stamps (path TEXT PRIMARY KEY, size INT, time INT, digest TEXT)"

@@ -3,67 +3,34 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torchsan.check.torch_names import GRAD_MODES, RUN_QUESTIONS, TENSOR_ONLY, WITH_PARAMETERS, words
+from torchsan.check.builtin_calls import BuiltinCalls
+from torchsan.check.method_calls import MethodCalls
+from torchsan.check.parts import MAX_DEPTH, MAX_DEPTH_ALONE, MOST_RECURSION
+from torchsan.check.program import FunctionInfo
+from torchsan.check.scope import Scope
+from torchsan.check.torch_names import (
+    GRAD_MODES,
+    WITH_PARAMETERS,
+)
 from torchsan.check.values import (
     Class,
     Function,
-    Grad,
     Instance,
     Layer,
     Library,
     Mapping,
     Method,
-    Node,
-    Optimizer,
     Plain,
-    Save,
     Sequence,
-    Snapshot,
     Tensor,
     tensors_in,
 )
 
-if TYPE_CHECKING:
-    from torchsan.check.machine import Machine
-    from torchsan.check.program import FunctionInfo, Program
-    from torchsan.check.torch_model import TorchModel
 
-MAX_DEPTH = 14
-MOST_ITEMS = 40
-MAX_DEPTH_ALONE = 4
-_BASIC_TYPES = frozenset({"Tensor", "list", "tuple", "dict", "set", "int", "float", "str", "bool"})
-MOST_RECURSION = 3
-_PLAIN_BUILTINS = words(
-    """print len range int float str bool isinstance issubclass hasattr repr format id hash type abs round ord
-    chr callable dir open input divmod any all"""
-)
-
-
-class Calls:
+class Calls(MethodCalls, BuiltinCalls):
     """The calling half of the interpreter."""
-
-    program: Program
-    machine: Machine
-    torch: TorchModel
-    depth: int
-    lazy: bool
-    defaults: dict[ast.expr, Any]
-    instances: list[Instance]
-    active: list[FunctionInfo]
-
-    if TYPE_CHECKING:
-
-        def value(self, node: ast.expr, scope: Any) -> Any: ...
-        def iterate(self, value: Any, node: ast.AST) -> list[Any]: ...
-        def spread(self, value: Any, node: ast.AST) -> list[Any]: ...
-        def assign(self, target: ast.expr, value: Any, scope: Any, node: ast.AST) -> None: ...
-        def run_block(self, body: list[ast.stmt], scope: Any) -> str: ...
-        def derived(self, value: Any) -> Any: ...
-        def find_global(self, name: str) -> Any: ...
-        @property
-        def rounds(self) -> int: ...
 
     def value_Call(self, node: ast.Call, scope: Any) -> Any:
         if isinstance(node.func, ast.Name) and node.func.id == "super":
@@ -112,11 +79,7 @@ class Calls:
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
         return self.machine.unknown(given, node)
 
-    # --- functions of the program -------------------------------------------------------------------
-
     def call_function(self, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
-        from torchsan.check.interpreter import Scope
-
         info = function.info
         if self.depth >= (MAX_DEPTH_ALONE if self.lazy else MAX_DEPTH):
             return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
@@ -250,8 +213,6 @@ class Calls:
         return made
 
     def start_scope(self, made: Instance, start: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        from torchsan.check.interpreter import Scope
-
         scope = Scope(start.scope, start)
         self.bind_parameters(start.info, scope, [made, *args], kwargs)
         return scope
@@ -335,242 +296,3 @@ class Calls:
         if layer is not None and name in layer.parameters:
             return layer.parameters[name]
         return Method(instance, name, node)
-
-    # --- methods of modelled values -----------------------------------------------------------------
-
-    def call_method(self, method: Method, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
-        receiver, name = method.receiver, method.name
-        if isinstance(receiver, Method) and receiver.name == "super":
-            return self.call_super(receiver, name, args, kwargs, node)
-        if isinstance(receiver, Tensor):
-            if name in TENSOR_ONLY or receiver.sure or name.endswith("_"):
-                receiver.sure = receiver.sure or name in TENSOR_ONLY
-            return self.torch.call_method(receiver, name, args, kwargs, node)
-        if isinstance(receiver, Optimizer):
-            return self.torch.call_optimizer(receiver, name, args, node)
-        if isinstance(receiver, Layer) or (isinstance(receiver, Instance) and receiver.module):
-            return self.torch.call_module(receiver, name, args, kwargs, node)
-        if isinstance(receiver, Instance) and name == "save_for_backward":
-            receiver.attributes[" saved"] = Sequence(list(args))
-            return Plain(None, True)
-        if isinstance(receiver, Class) and name == "apply":
-            return self.apply_function(receiver, args, node)
-        if isinstance(receiver, Snapshot):
-            return self.from_snapshot(receiver, name)
-        if isinstance(receiver, Sequence | Mapping):
-            return self.call_collection(receiver, name, args, node)
-        if isinstance(receiver, Plain) and name not in ("apply",):
-            return Plain()
-        given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
-        return self.machine.unknown(given, node)
-
-    def call_super(self, held: Method, name: str, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
-        instance = held.receiver
-        owner = held.node.value if isinstance(held.node, ast.Constant) else ""
-        if isinstance(instance, Instance):
-            holder = self.find_in(instance.cls.scope, str(owner))
-            method = self.find_method(holder, name, str(owner)) if isinstance(holder, Class) else None
-            if method is not None:
-                method.bound = instance
-                return self.call_function(method, args, kwargs, node)
-            if name == "__init__" and args and self.inherits(instance.cls, ("torch.optim.Optimizer",)):
-                groups = Mapping({"params": Sequence(self.iterate(args[0], node))})
-                instance.attributes["param_groups"] = Sequence([groups])
-            layer = self.layer_of(instance, node) if name == "forward" else None
-            if layer is not None:
-                return self.torch.call_layer(layer, args, kwargs, node)
-            if name not in ("__init__", "forward") and instance.module:
-                return self.torch.call_module(instance, name, args, kwargs, node)
-        given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
-        return self.machine.unknown(given, node)
-
-    def from_snapshot(self, snapshot: Snapshot, name: str) -> Any:
-        # Its items are aliases, but what becomes of them is not followed.
-        return snapshot if name == "copy" else self.machine.unknown()
-
-    def call_collection(self, owner: Sequence | Mapping, name: str, args: list[Any], node: ast.AST) -> Any:
-        if isinstance(owner, Sequence):
-            if name in ("append", "add", "appendleft") and args:
-                self.note_kept_twice(owner, args[0], node)
-                if len(owner.items) < MOST_ITEMS:
-                    owner.items.append(args[0])
-            elif name == "extend" and args and isinstance(args[0], Sequence):
-                owner.items += args[0].items[:6]
-            elif name == "insert" and len(args) > 1:
-                owner.items.insert(0, args[1])
-            elif name in ("pop", "popleft") and owner.items:
-                return owner.items[-1]
-            elif name == "copy":
-                return Sequence(list(owner.items))
-            elif name == "clear":
-                owner.empty()
-            return Plain()
-        if name == "values":
-            return Sequence(list(owner.items.values()))
-        if name == "items":
-            return Sequence(
-                [Sequence([Plain(k, True) if isinstance(k, str | int) else Plain(), v]) for k, v in owner.items.items()]
-            )
-        if name in ("get", "pop", "setdefault") and args and isinstance(args[0], Plain):
-            found = owner.items.get(args[0].value) if args[0].known else None
-            return found if found is not None else self.machine.unknown()
-        return Plain() if name in ("keys", "clear") else self.machine.unknown()
-
-    def note_kept_twice(self, owner: Sequence, value: Any, node: ast.AST) -> None:
-        """The same tensor appended again after a write: the entry before has changed with it."""
-        if not isinstance(value, Tensor) or not value.sure or not isinstance(node, ast.Call):
-            return
-        if not node.args or not isinstance(node.args[0], ast.Name | ast.Attribute):
-            return
-        before = next((time for item, time in owner.kept if item is value), None)
-        owner.kept.append((value, self.machine.clock))
-        write = value.storage.written_after(before) if before is not None else None
-        if write is not None and write.how == "op" and isinstance(node.func, ast.Attribute):
-            tell = self.machine.tell
-            name, held = tell.words(node.args[0]), tell.words(node.func.value)
-            if name and held:
-                self.machine.facts.append(tell.kept_twice(write, node, name, held))
-
-    def apply_function(self, cls: Class, args: list[Any], node: ast.Call) -> Any:
-        """`Scale.apply(x)` of a torch.autograd.Function written in this file."""
-        forward = self.find_method(cls, "forward")
-        given = [t for a in args for t in tensors_in(a)]
-        place = node
-        if forward is None or not self.inherits(cls, ("torch.autograd.Function", "Function")):
-            return self.machine.unknown(given, place)
-        context = Instance(cls)
-        before = {id(t): len(t.storage.writes) for t in given}
-        previous, self.machine.mode = self.machine.mode, "no_grad"
-        try:
-            returned = self.call_function(forward, [context, *args], {}, node)
-        finally:
-            self.machine.mode = previous
-        marked = _calls(forward.info.node, "mark_dirty")
-        result = self.of_custom(returned, given, before, marked, node)
-        if isinstance(result, Tensor) and result is not returned and not result.view:
-            self.keep_saved(result, context, given, cls.info.name, node)
-        return result
-
-    def keep_saved(self, result: Tensor, context: Instance, given: list[Tensor], name: str, node: ast.Call) -> None:
-        """What `ctx.save_for_backward` was given is kept for the Function's backward."""
-        grad = max((t.wants_grad for t in given), default=Grad.NO)
-        if grad == Grad.NO or self.machine.mode != "grad":
-            return
-        result.node = Node(name, node, [n for t in given for n in t.nodes()])
-        result.grad = grad
-        for tensor in tensors_in(context.attributes.get(" saved")):
-            time, certain = self.machine.clock, grad == Grad.YES
-            result.node.saves.append(Save(tensor.storage, time, "saved tensor", None, certain))
-            tensor.storage.saved = True
-
-    def of_custom(
-        self, returned: Any, given: list[Tensor], before: dict[int, int], marked: bool, node: ast.Call
-    ) -> Any:
-        place = node
-        written = next((t for t in given if len(t.storage.writes) > before[id(t)]), None)
-        if isinstance(returned, Tensor) and any(returned is t for t in given):
-            if written is returned and not marked and self.machine.mode == "grad":
-                made = self.machine.view_of(returned, place, "apply", "custom")
-                made.base, made.leaf = returned, False
-                made.origin = returned.storage.writes[-1].place
-                return made
-            return returned
-        return self.machine.unknown(given, place)
-
-    # --- named functions ----------------------------------------------------------------------------
-
-    def call_named(self, name: str, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
-        if name in RUN_QUESTIONS:
-            return Plain(RUN_QUESTIONS[name], True)
-        if "." in name:
-            from torchsan.check.program import canonical
-
-            return self.torch.call_library(canonical(name), args, kwargs, node)
-        builtin = getattr(self, f"builtin_{name}", None)
-        if builtin is not None:
-            return builtin(args, node)
-        if name in _PLAIN_BUILTINS:
-            return Plain()
-        given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
-        return self.machine.unknown(given, node, passes=False)
-
-    def builtin_isinstance(self, args: list[Any], node: ast.Call) -> Any:
-        """Known for layers, tensors and lists."""
-        if len(args) != 2:
-            return Plain()
-        kinds = args[1].items if isinstance(args[1], Sequence) else [args[1]]
-        names = {k.name.rpartition(".")[2] for k in kinds if isinstance(k, Library)}
-        if len(names) != len(kinds):
-            return Plain()
-        if isinstance(args[0], Layer) and not any(n in ("Module", "object") or n.startswith("_") for n in names):
-            return Plain(args[0].name in names, True)
-        if isinstance(args[0], Tensor) and args[0].sure and names <= _BASIC_TYPES:
-            return Plain("Tensor" in names, True)
-        if isinstance(args[0], Sequence) and names <= _BASIC_TYPES:
-            return Plain(bool(names & {"list", "tuple", "set"}), True)
-        return Plain()
-
-    def builtin_range(self, args: list[Any], node: ast.Call) -> Any:
-        known = [a.value for a in args if isinstance(a, Plain) and a.known and isinstance(a.value, int)]
-        if len(known) == len(args) and 1 <= len(known) <= 2 and len(range(*known)) <= 4:
-            return Sequence([Plain(i, True) for i in range(*known)])
-        return Sequence([Plain() for _ in range(self.rounds)])
-
-    def builtin_zip(self, args: list[Any], node: ast.Call) -> Any:
-        columns = [self.iterate(a, node) for a in args]
-        return Sequence([Sequence(list(row)) for row in zip(*columns, strict=False)])
-
-    def builtin_enumerate(self, args: list[Any], node: ast.Call) -> Any:
-        items = self.iterate(args[0], node) if args else []
-        return Sequence([Sequence([Plain(), item]) for item in items])
-
-    def builtin_list(self, args: list[Any], node: ast.Call) -> Any:
-        return Sequence(self.iterate(args[0], node)) if args else Sequence([])
-
-    builtin_tuple = builtin_list
-    builtin_sorted = builtin_list
-    builtin_iter = builtin_list
-    builtin_set = builtin_list
-
-    def builtin_reversed(self, args: list[Any], node: ast.Call) -> Any:
-        return Sequence(self.iterate(args[0], node)[::-1]) if args else Sequence([])
-
-    def builtin_next(self, args: list[Any], node: ast.Call) -> Any:
-        items = self.iterate(args[0], node) if args else []
-        return items[0] if items else self.machine.unknown()
-
-    def builtin_dict(self, args: list[Any], node: ast.Call) -> Any:
-        return args[0] if args and isinstance(args[0], Mapping) else Mapping()
-
-    def builtin_sum(self, args: list[Any], node: ast.Call) -> Any:
-        items = self.iterate(args[0], node) if args else []
-        total: Any = items[0] if items else Plain()
-        for item in items[1:]:
-            total = self.binary(ast.Add(), total, item, node)  # type: ignore[attr-defined]
-        return total
-
-    def builtin_max(self, args: list[Any], node: ast.Call) -> Any:
-        if all(isinstance(a, Plain) for a in args):
-            return Plain()
-        return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
-
-    builtin_min = builtin_max
-
-    def builtin_getattr(self, args: list[Any], node: ast.Call) -> Any:
-        if len(args) > 1 and isinstance(args[1], Plain) and isinstance(args[1].value, str):
-            return self.attribute(args[0], args[1].value, node)  # type: ignore[attr-defined]
-        return self.machine.unknown()
-
-    def builtin_setattr(self, args: list[Any], node: ast.Call) -> Any:
-        if len(args) > 2 and isinstance(args[0], Instance) and isinstance(args[1], Plain) and args[1].known:
-            args[0].attributes[str(args[1].value)] = args[2]
-        return Plain()
-
-    def builtin_map(self, args: list[Any], node: ast.Call) -> Any:
-        if len(args) != 2:
-            return self.machine.unknown()
-        return Sequence([self.call_value(args[0], [item], {}, node) for item in self.iterate(args[1], node)])
-
-
-def _calls(node: ast.AST, name: str) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr == name for n in ast.walk(node))

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable
 
 from torchsan.check.facts import Fact
-from torchsan.check.interpreter import BUDGET_ALONE, Interpreter
+from torchsan.check.interpreter import BUDGET, BUDGET_ALONE, Interpreter
 from torchsan.check.machine import PathEnded
 from torchsan.check.oracle import paths
 from torchsan.check.prefilter import Suspects
@@ -14,7 +14,9 @@ from torchsan.check.program import FunctionInfo, Program
 from torchsan.check.values import Class, Function, Grad, Plain, Storage, Tensor, tensors_in
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
-PATHS_WHOLE, PATHS_ALONE = 10, 5
+PATHS_WHOLE, PATHS_ALONE = 10, 4
+# Statements followed on all paths from one function.
+BUDGET_OF_PATHS = 500
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
 _NOT_TENSORS = frozenset({"int", "float", "str", "bool", "dict", "list", "List", "Dict", "Callable", "Path"})
 
@@ -33,8 +35,12 @@ def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
 def _follow(program: Program, root: Root, most: int) -> list[Fact]:
     facts: list[Fact] = []
     touched = most > PATHS_ALONE
+    left = BUDGET_OF_PATHS if most == PATHS_ALONE else BUDGET * most
     for oracle in paths(most):
+        if left <= 0:
+            break
         interpreter = Interpreter(program, oracle)
+        started = interpreter.left
         try:
             results = root(interpreter)
             # Without a backward in sight, what leaves the function is what backward will start from.
@@ -45,6 +51,7 @@ def _follow(program: Program, root: Root, most: int) -> list[Fact]:
             break
         finally:
             interpreter.forget()
+        left -= min(started, BUDGET_ALONE if interpreter.lazy else started) - interpreter.left
         facts += interpreter.machine.facts
         touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts)
         if not oracle.default and not touched and oracle.flipped is None:

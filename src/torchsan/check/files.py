@@ -70,7 +70,13 @@ def find_files(paths: Iterable[str], exclude: Iterable[str] = ()) -> list[str]:
 
 
 def _below(folder: str, patterns: list[str]) -> Iterator[str]:
-    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+    try:
+        entries = sorted(os.scandir(folder), key=lambda e: e.name)
+    except OSError:
+        # It is told of like a file that cannot be read.
+        yield folder
+        return
+    for entry in entries:
         if patterns and any(fnmatch(entry.path, p) or fnmatch(entry.name, p) for p in patterns):
             continue
         if entry.is_dir(follow_symlinks=False):

@@ -49,8 +49,6 @@ _GRADIENT_SIGNS = (
 _TENSOR_WORDS = ("torch.", "nn.", "weight", ".data", "Parameter")
 _COUNTED = re.compile(r"[-+*/]= [-+]?\d+[ \t]*(?:#|$)")
 _PARAMETER = re.compile(r"self\.(\w+) ?= ?(?:torch\.)?(?:nn\.)?Parameter\(")
-# `self.w = self.w * 0.5`
-_COMPUTED = re.compile(r"(?<=[ \t])self\.(\w+) ?= ?(?:self\.\1\b|torch\.(?!nn)|F\.)(?![^\n]*Parameter)")
 _NOT_COMPUTING = (
     "__init__",
     "get_",
@@ -110,7 +108,8 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     in_place_layers = _has_sign(text, 0, len(text))
     found.whole = trains or (in_place_layers and "__main__" in text)
     writes = writes_in(text)
-    if not writes and not in_place_layers and not trains and not _replaced(text):
+    replaced = _replaced(text)
+    if not writes and not in_place_layers and not trains and not replaced:
         return found
     outline = found.outline = outline_of(text)
     placed, outside = located(text, outline, writes)
@@ -129,8 +128,8 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
         selected.update({d: None for d in outline if d.kind == "def" and d.owner and _has_inplace(text, d)})
     if trains:
         selected.update({d: None for d in outline if d.kind == "def" and _backward_in(text, d)})
-    if "Parameter(" in text:
-        selected.update(dict.fromkeys(_replacing(text, outline)))
+    if replaced:
+        selected.update(dict.fromkeys(_replacing(text, outline, replaced)))
     for definition in _callers(text, outline, helpers):
         if possible or sources.reach(definition):
             selected.setdefault(definition)
@@ -140,16 +139,22 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
 
 
 def _replaced(text: str) -> list[int]:
-    """Lines in which an attribute that holds a parameter is given something else."""
+    """Lines such as `self.w = self.w * 0.5`, in which an attribute that holds a parameter gets a tensor."""
     if "Parameter(" not in text:
         return []
-    names = {m[1] for m in _PARAMETER.finditer(text)}
-    return [text.rfind("\n", 0, m.start()) + 1 for m in _COMPUTED.finditer(text) if m[1] in names]
+    found = []
+    for name in {m[1] for m in _PARAMETER.finditer(text)}:
+        at = text.find(f"self.{name} = ")
+        while at >= 0:
+            if text.startswith((f"self.{name} ", f"self.{name}.", "torch.", "F."), at + len(name) + 8):
+                found.append(text.rfind("\n", 0, at) + 1)
+            at = text.find(f"self.{name} = ", at + 8)
+    return found
 
 
-def _replacing(text: str, outline: list[Definition]) -> list[Definition]:
-    spots = [("", at) for at in _replaced(text)]
-    return [d for d, _, _ in located(text, outline, spots)[0] if d.name not in ("__init__", "reset_parameters")]
+def _replacing(text: str, outline: list[Definition], spots: list[int]) -> list[Definition]:
+    placed = located(text, outline, [("", at) for at in spots])[0]
+    return [d for d, _, _ in placed if d.name not in ("__init__", "reset_parameters")]
 
 
 def _backward_in(text: str, definition: Definition) -> bool:

@@ -15,6 +15,8 @@ from torchsan.model.source import shown_path
 # Below this, starting processes costs more than it saves.
 WORTH_PROCESSES = 60
 BATCH = 25
+# From here on, what cannot hold a hazard is not parsed unless it looks broken: that would be half of the time.
+LARGE_TREE = 300
 Entry = tuple[str, Stamp, str, Result]
 Progress = Callable[[int, int], None]
 
@@ -28,7 +30,8 @@ def check_files(
     progress: Progress | None = None,
 ) -> list[Result]:
     """One result a file, in the order given."""
-    cache = Cache(cache_folder, possible=possible)
+    thorough = len(paths) < LARGE_TREE
+    cache = Cache(cache_folder, possible=possible, thorough=thorough)
     results: dict[str, Result] = {}
     pending: list[str] = []
     for path in paths:
@@ -37,14 +40,37 @@ def check_files(
             pending.append(path)
         else:
             results[path] = known
+    pending = _unknown_content(pending, cache, results)
     fresh: list[Entry] = []
-    for entry in _work(pending, jobs, possible):
+    for entry in _work(pending, jobs, possible, thorough):
         fresh.append(entry)
         results[entry[0]] = entry[3]
         if progress is not None:
             progress(len(results), len(paths))
     cache.store(fresh)
     return [results[path] for path in paths]
+
+
+def _unknown_content(paths: list[str], cache: Cache, results: dict[str, Result]) -> list[str]:
+    """Files whose content was never checked: a new checkout changes times, not contents."""
+    if not cache.known:
+        return paths
+    left, renewed = [], []
+    for path in paths:
+        stamp = _stamp(path)
+        try:
+            digest = digest_of(path, Path(path).read_bytes())
+        except OSError:
+            left.append(path)
+            continue
+        known = cache.by_content(path, digest)
+        if known is None:
+            left.append(path)
+        else:
+            results[path] = known
+            renewed.append((path, stamp, digest, known))
+    cache.store(renewed)
+    return left
 
 
 def _stamp(path: str) -> Stamp:
@@ -55,46 +81,45 @@ def _stamp(path: str) -> Stamp:
     return (state.st_size, state.st_mtime_ns)
 
 
-def _work(paths: list[str], jobs: int, possible: bool) -> Iterator[Entry]:
+def _work(paths: list[str], jobs: int, possible: bool, thorough: bool) -> Iterator[Entry]:
     batches = [paths[i : i + BATCH] for i in range(0, len(paths), BATCH)]
     if jobs < 2 or len(paths) < WORTH_PROCESSES:
         for batch in batches:
-            yield from check_batch(batch, possible)
+            yield from check_batch(batch, possible, thorough)
         return
     # Imported late: for a single file it would be a fifth of the time.
     from concurrent.futures import ProcessPoolExecutor
 
     with ProcessPoolExecutor(jobs) as pool:
-        for entries in pool.map(check_batch, batches, [possible] * len(batches)):
+        for entries in pool.map(check_batch, batches, [possible] * len(batches), [thorough] * len(batches)):
             yield from entries
 
 
-def check_batch(paths: list[str], possible: bool = False) -> list[Entry]:
+def check_batch(paths: list[str], possible: bool = False, thorough: bool = True) -> list[Entry]:
     # Trees are many small objects that die together: looking for cycles among them costs a third of parsing.
     was_on = gc.isenabled()
     gc.disable()
     try:
-        return [_check(path, possible) for path in paths]
+        return [_check(path, possible, thorough) for path in paths]
     finally:
         if was_on:
             gc.enable()
 
 
-def _check(path: str, possible: bool) -> Entry:
+def _check(path: str, possible: bool, thorough: bool) -> Entry:
     stamp = _stamp(path)
     try:
-        data = Path(path).read_bytes()
+        with open(path, "rb", buffering=0) as file:
+            data = file.read()
     except OSError as error:
-        return (
-            path,
-            (-1, -1),
-            "",
-            Result(shown_path(path), error=f"cannot be read: {error.strerror or error}"),
-        )
+        reason = f"cannot be read: {error.strerror or error}"
+        if isinstance(error, IsADirectoryError):
+            reason = "is a folder that cannot be listed"
+        return path, (-1, -1), "", Result(shown_path(path), error=reason)
     digest = digest_of(path, data)
     try:
         source = source_of(path, data)
-        result = analyse(source, possible=possible)
+        result = analyse(source, possible=possible, thorough=thorough)
         if result.findings and not source.cells:
             # Imported late: most files have nothing to mend.
             from torchsan.fix.static import with_fixes

@@ -131,6 +131,11 @@ class Plain:
     cut_at: ast.AST | None = None
 
 
+def truth(value: Any) -> bool | None:
+    """Whether a value is true; None where that is not known."""
+    return bool(value.value) if isinstance(value, Plain) and value.known else None
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A list, tuple or set: its items, or `item()` for as many as are asked for."""

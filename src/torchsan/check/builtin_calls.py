@@ -1,0 +1,126 @@
+"""Functions by their name: Python's own, and those of libraries."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from torchsan.check.parts import Parts
+from torchsan.check.program import canonical
+from torchsan.check.torch_names import (
+    RUN_QUESTIONS,
+    words,
+)
+from torchsan.check.values import (
+    Instance,
+    Layer,
+    Library,
+    Mapping,
+    Plain,
+    Sequence,
+    Tensor,
+    tensors_in,
+)
+
+_BASIC_TYPES = frozenset({"Tensor", "list", "tuple", "dict", "set", "int", "float", "str", "bool"})
+_PLAIN_BUILTINS = words(
+    """print len range int float str bool isinstance issubclass hasattr repr format id hash type abs round ord
+    chr callable dir open input divmod any all"""
+)
+
+
+class BuiltinCalls(Parts):
+    """Calls of named functions."""
+
+    def call_named(self, name: str, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        if name in RUN_QUESTIONS:
+            return Plain(RUN_QUESTIONS[name], True)
+        if "." in name:
+            return self.torch.call_library(canonical(name), args, kwargs, node)
+        builtin = getattr(self, f"builtin_{name}", None)
+        if builtin is not None:
+            return builtin(args, node)
+        if name in _PLAIN_BUILTINS:
+            return Plain()
+        given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
+        return self.machine.unknown(given, node, passes=False)
+
+    def builtin_isinstance(self, args: list[Any], node: ast.Call) -> Any:
+        """Known for layers, tensors and lists."""
+        if len(args) != 2:
+            return Plain()
+        kinds = args[1].items if isinstance(args[1], Sequence) else [args[1]]
+        names = {k.name.rpartition(".")[2] for k in kinds if isinstance(k, Library)}
+        if len(names) != len(kinds):
+            return Plain()
+        if isinstance(args[0], Layer) and not any(n in ("Module", "object") or n.startswith("_") for n in names):
+            return Plain(args[0].name in names, True)
+        if isinstance(args[0], Tensor) and args[0].sure and names <= _BASIC_TYPES:
+            return Plain("Tensor" in names, True)
+        if isinstance(args[0], Sequence) and names <= _BASIC_TYPES:
+            return Plain(bool(names & {"list", "tuple", "set"}), True)
+        return Plain()
+
+    def builtin_range(self, args: list[Any], node: ast.Call) -> Any:
+        known = [a.value for a in args if isinstance(a, Plain) and a.known and isinstance(a.value, int)]
+        if len(known) == len(args) and 1 <= len(known) <= 2 and len(range(*known)) <= 4:
+            return Sequence([Plain(i, True) for i in range(*known)])
+        return Sequence([Plain() for _ in range(self.rounds)])
+
+    def builtin_zip(self, args: list[Any], node: ast.Call) -> Any:
+        columns = [self.iterate(a, node) for a in args]
+        return Sequence([Sequence(list(row)) for row in zip(*columns, strict=False)])
+
+    def builtin_enumerate(self, args: list[Any], node: ast.Call) -> Any:
+        items = self.iterate(args[0], node) if args else []
+        return Sequence([Sequence([Plain(), item]) for item in items])
+
+    def builtin_list(self, args: list[Any], node: ast.Call) -> Any:
+        return Sequence(self.iterate(args[0], node)) if args else Sequence([])
+
+    builtin_tuple = builtin_list
+
+    builtin_sorted = builtin_list
+
+    builtin_iter = builtin_list
+
+    builtin_set = builtin_list
+
+    def builtin_reversed(self, args: list[Any], node: ast.Call) -> Any:
+        return Sequence(self.iterate(args[0], node)[::-1]) if args else Sequence([])
+
+    def builtin_next(self, args: list[Any], node: ast.Call) -> Any:
+        items = self.iterate(args[0], node) if args else []
+        return items[0] if items else self.machine.unknown()
+
+    def builtin_dict(self, args: list[Any], node: ast.Call) -> Any:
+        return args[0] if args and isinstance(args[0], Mapping) else Mapping()
+
+    def builtin_sum(self, args: list[Any], node: ast.Call) -> Any:
+        items = self.iterate(args[0], node) if args else []
+        total: Any = items[0] if items else Plain()
+        for item in items[1:]:
+            total = self.binary(ast.Add(), total, item, node)
+        return total
+
+    def builtin_max(self, args: list[Any], node: ast.Call) -> Any:
+        if all(isinstance(a, Plain) for a in args):
+            return Plain()
+        return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
+
+    builtin_min = builtin_max
+
+    def builtin_getattr(self, args: list[Any], node: ast.Call) -> Any:
+        if len(args) > 1 and isinstance(args[1], Plain) and isinstance(args[1].value, str):
+            return self.attribute(args[0], args[1].value, node)
+        return self.machine.unknown()
+
+    def builtin_setattr(self, args: list[Any], node: ast.Call) -> Any:
+        if len(args) > 2 and isinstance(args[0], Instance) and isinstance(args[1], Plain) and args[1].known:
+            args[0].attributes[str(args[1].value)] = args[2]
+        return Plain()
+
+    def builtin_map(self, args: list[Any], node: ast.Call) -> Any:
+        if len(args) != 2:
+            return self.machine.unknown()
+        return Sequence([self.call_value(args[0], [item], {}, node) for item in self.iterate(args[1], node)])

@@ -1,0 +1,43 @@
+"""What the parts of the interpreter share."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from torchsan.check.machine import Machine
+    from torchsan.check.oracle import Oracle
+    from torchsan.check.program import FunctionInfo, Program
+    from torchsan.check.scope import Scope
+    from torchsan.check.torch_model import TorchModel
+    from torchsan.check.values import Instance
+
+MAX_DEPTH = 14
+MAX_DEPTH_ALONE = 4
+MOST_RECURSION = 3
+MOST_ITEMS = 40
+
+
+class Parts:
+    """State of one path; `Interpreter` puts the parts together."""
+
+    program: Program
+    oracle: Oracle
+    machine: Machine
+    torch: TorchModel
+    globals: Scope
+    depth: int
+    left: int
+    lazy: bool
+    defaults: dict[ast.expr, Any]
+    instances: list[Instance]
+    active: list[FunctionInfo]
+    # What runs each kind of statement.
+    statements: ClassVar[dict[type[ast.AST], Callable[..., Any]]]
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Methods of the other parts."""

@@ -1,0 +1,31 @@
+"""Names of the program that is followed."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from torchsan.check.values import Plain
+
+
+class Scope:
+    """Names of one call (or of the module), with the scope around it."""
+
+    __slots__ = ("function", "names", "outer", "overwritten", "returned", "yielded")
+
+    def __init__(self, outer: Scope | None, function: Any = None) -> None:
+        self.names: dict[str, Any] = {}
+        self.outer = outer
+        self.function = function
+        self.returned: Any = Plain(None, True)
+        self.yielded: list[Any] = []
+        # Names whose tensor a call has overwritten: name to tensor, write, call.
+        self.overwritten: dict[str, tuple[Any, Any, ast.Call]] = {}
+
+    def find(self, name: str) -> Any:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.outer
+        return None

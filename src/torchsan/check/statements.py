@@ -1,0 +1,274 @@
+"""Follow statements and assignments."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from torchsan.check.machine import PathEnded
+from torchsan.check.parts import Parts
+from torchsan.check.scope import Scope
+from torchsan.check.torch_names import (
+    BINARY,
+    GRAD_MODES,
+)
+from torchsan.check.values import (
+    Class,
+    Function,
+    Instance,
+    Layer,
+    Library,
+    Mapping,
+    Plain,
+    Sequence,
+    Tensor,
+    tensors_in,
+    truth,
+)
+
+
+class Statements(Parts):
+    """The half of the interpreter that runs statements."""
+
+    def run_block(self, body: list[ast.stmt], scope: Scope) -> str:
+        """Run statements; "" when the end is reached, else why it was left: return, break, continue."""
+        for statement in body:
+            self.left -= 1
+            if self.left < 0:
+                raise PathEnded
+            handler = self.statements.get(type(statement))
+            left = handler(self, statement, scope) if handler is not None else ""
+            if left:
+                return str(left)
+        return ""
+
+    def run_Expr(self, node: ast.Expr, scope: Scope) -> None:
+        self.value(node.value, scope)
+
+    def run_Assign(self, node: ast.Assign, scope: Scope) -> None:
+        value = self.value(node.value, scope)
+        for target in node.targets:
+            self.assign(target, value, scope, node)
+
+    def run_AnnAssign(self, node: ast.AnnAssign, scope: Scope) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.value(node.value, scope), scope, node)
+
+    def run_AugAssign(self, node: ast.AugAssign, scope: Scope) -> None:
+        current = self.value(node.target, scope)
+        value = self.value(node.value, scope)
+        if isinstance(current, Tensor) and current.sure:
+            self.augment(current, value, node, scope)
+            return
+        if isinstance(current, Sequence) and isinstance(value, Sequence) and isinstance(node.op, ast.Add):
+            current.items += value.items
+            return
+        self.assign(node.target, self.binary(node.op, current, value, node), scope, node)
+
+    def augment(self, current: Tensor, value: Any, node: ast.AugAssign, scope: Scope) -> None:
+        name = BINARY.get(type(node.op), "add") + "_"
+        target = node.target
+        if isinstance(node.target, ast.Subscript):
+            # x[i] += y writes to x, whether x[i] was a view or a copy.
+            owner = self.value(node.target.value, scope)
+            if isinstance(owner, Tensor):
+                self.machine.write(owner, node, name, node.target.value, values=tensors_in(value), by_index=True)
+                return
+        self.torch.op(f"Tensor.{name}", [current, value], {}, node, [target, node.value])
+
+    def run_Return(self, node: ast.Return, scope: Scope) -> str:
+        scope.returned = self.value(node.value, scope) if node.value is not None else Plain(None, True)
+        return "return"
+
+    def run_Break(self, node: ast.Break, scope: Scope) -> str:
+        return "break"
+
+    def run_Continue(self, node: ast.Continue, scope: Scope) -> str:
+        return "continue"
+
+    def run_Raise(self, node: ast.Raise, scope: Scope) -> str:
+        raise PathEnded
+
+    def run_Delete(self, node: ast.Delete, scope: Scope) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                scope.names.pop(target.id, None)
+            elif isinstance(target, ast.Attribute):
+                owner = self.value(target.value, scope)
+                if isinstance(owner, Instance):
+                    owner.attributes.pop(target.attr, None)
+            elif isinstance(target, ast.Subscript):
+                # Whatever of a list is deleted, what is left is not known: say that nothing is.
+                owner = self.value(target.value, scope)
+                if isinstance(owner, Sequence):
+                    owner.empty()
+
+    def run_If(self, node: ast.If, scope: Scope) -> str:
+        return self.run_block(node.body if self.condition(node.test, scope) else node.orelse, scope)
+
+    def run_For(self, node: ast.For, scope: Scope) -> str:
+        for item in self.iterate(self.value(node.iter, scope), node.iter):
+            self.assign(node.target, item, scope, node)
+            left = self.run_block(node.body, scope)
+            if left == "break":
+                return ""
+            if left == "return":
+                return left
+        return self.run_block(node.orelse, scope)
+
+    run_AsyncFor = run_For
+
+    def run_While(self, node: ast.While, scope: Scope) -> str:
+        for _ in range(self.rounds):
+            self.value(node.test, scope)
+            left = self.run_block(node.body, scope)
+            if left == "break":
+                return ""
+            if left == "return":
+                return left
+        return ""
+
+    def run_With(self, node: ast.With, scope: Scope) -> str:
+        previous = self.machine.mode
+        for item in node.items:
+            entered = self.value(item.context_expr, scope)
+            mode = self.grad_mode(item.context_expr, scope)
+            if mode:
+                self.machine.mode = mode
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, entered, scope, node)
+        try:
+            return self.run_block(node.body, scope)
+        finally:
+            self.machine.mode = previous
+
+    run_AsyncWith = run_With
+
+    def grad_mode(self, node: ast.expr, scope: Scope) -> str:
+        call = node.func if isinstance(node, ast.Call) else node
+        name = self.program.dotted(call)
+        mode = GRAD_MODES.get(name, "")
+        if isinstance(node, ast.Call) and mode in ("unsure", "inference") and node.args:
+            answer = truth(self.value(node.args[0], scope))
+            if mode == "unsure":
+                return {True: "grad", False: "no_grad", None: "unsure"}[answer]
+            return {True: "inference", False: "", None: "unsure"}[answer]
+        if not mode and not name.startswith(("torch.autocast", "torch.amp", "torch.cuda.amp")):
+            switches = ("no_grad", "grad_enabled", "inference", "no_sync", "context", "ctx")
+            if isinstance(node, ast.IfExp) or any(s in name.lower() for s in switches):
+                return "unsure" if self.machine.mode == "grad" and "no_sync" not in name else ""
+        return mode
+
+    def run_Try(self, node: ast.Try, scope: Scope) -> str:
+        left = self.run_block(node.body, scope) or self.run_block(node.orelse, scope)
+        return self.run_block(node.finalbody, scope) or left
+
+    run_TryStar = run_Try
+
+    def run_Match(self, node: ast.Match, scope: Scope) -> str:
+        self.value(node.subject, scope)
+        for case in node.cases:
+            if self.oracle.decide(f"{self.program.words(node.subject)} is {ast.unparse(case.pattern)}"):
+                return self.run_block(case.body, scope)
+        return ""
+
+    def run_FunctionDef(self, node: ast.FunctionDef, scope: Scope) -> None:
+        scope.names[node.name] = Function(self.program.function(node), scope)
+
+    run_AsyncFunctionDef = run_FunctionDef
+
+    def run_ClassDef(self, node: ast.ClassDef, scope: Scope) -> None:
+        scope.names[node.name] = Class(self.program.class_info(node), scope)
+
+    def run_Import(self, node: ast.Import, scope: Scope) -> None:
+        for alias in node.names:
+            scope.names[alias.asname or alias.name.partition(".")[0]] = Library(
+                alias.name if alias.asname else alias.name.partition(".")[0]
+            )
+
+    def run_ImportFrom(self, node: ast.ImportFrom, scope: Scope) -> None:
+        for alias in node.names:
+            module = node.module or ""
+            scope.names[alias.asname or alias.name] = Library(f"{'.' * node.level}{module}.{alias.name}")
+
+    def assign(self, target: ast.expr, value: Any, scope: Scope, node: ast.AST) -> None:
+        if isinstance(value, Layer | Instance) and isinstance(target, ast.Name | ast.Attribute):
+            value.called.append((target, node))
+        if isinstance(target, ast.Name):
+            scope.names[target.id] = value
+        elif isinstance(target, ast.Tuple | ast.List):
+            self.unpack(target.elts, value, scope, node)
+        elif isinstance(target, ast.Attribute):
+            self.set_attribute(target, value, scope, node)
+        elif isinstance(target, ast.Subscript):
+            self.set_item(target, value, scope, node)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, self.machine.unknown(tensors_in(value)), scope, node)
+
+    def unpack(self, targets: list[ast.expr], value: Any, scope: Scope, node: ast.AST) -> None:
+        items: list[Any] = []
+        if isinstance(value, Sequence):
+            items = value.take(len(targets))
+        elif isinstance(value, Tensor) and value.sure:
+            items = [self.machine.view_of(value, node, "unbind", "several") for _ in targets]
+        elif isinstance(value, Layer):
+            items = value.children
+        starred = any(isinstance(t, ast.Starred) for t in targets)
+        for index, target in enumerate(targets):
+            known = index < len(items) and not starred
+            self.assign(target, items[index] if known else self.derived(value), scope, node)
+
+    def derived(self, value: Any) -> Any:
+        """Something out of a value that is not known in detail."""
+        if isinstance(value, Plain):
+            return Plain()
+        return self.machine.unknown(tensors_in(value), getattr(value, "place", None))
+
+    def set_attribute(self, target: ast.Attribute, value: Any, scope: Scope, node: ast.AST) -> None:
+        owner = self.value(target.value, scope)
+        if isinstance(owner, Instance):
+            current = owner.attributes.get(target.attr)
+            if owner.module and isinstance(current, Tensor) and current.storage.kind == "parameter":
+                plain = isinstance(value, Tensor) and value.sure and value.storage.kind != "parameter"
+                if plain and not value.view:
+                    self.machine.refuse("parameter-replaced", current, node, "=", target)
+            owner.attributes[target.attr] = value
+        elif isinstance(owner, Layer):
+            if isinstance(value, Tensor):
+                owner.parameters[target.attr] = value
+        elif isinstance(owner, Tensor):
+            if target.attr == "requires_grad":
+                self.torch.set_requires_grad(owner, value)
+            elif target.attr == "data" and owner.sure:
+                behind = self.torch.method_data(owner, node)
+                module = self.forward_of(scope)
+                # `w.data = w.data * mask` projects what was learnt, it does not replace it.
+                projects = isinstance(node, ast.Assign) and ast.unparse(target.value) in ast.unparse(node.value)
+                if owner.storage.kind == "parameter" and module and not projects:
+                    self.machine.facts.append(self.machine.tell.rewritten(owner, node, target.value, module))
+                self.machine.write(behind, node, ".data =", target.value)
+
+    def forward_of(self, scope: Scope) -> str:
+        """The class whose `forward` this is; empty elsewhere."""
+        info = scope.function.info if scope.function is not None else None
+        return info.owner.name if info is not None and info.owner is not None and info.name == "forward" else ""
+
+    def set_item(self, target: ast.Subscript, value: Any, scope: Scope, node: ast.AST) -> None:
+        owner = self.value(target.value, scope)
+        self.value(target.slice, scope)
+        if isinstance(owner, Tensor) and owner.sure:
+            self.machine.write(owner, node, "[…] =", target.value, values=tensors_in(value), by_index=True)
+        elif isinstance(owner, Mapping):
+            key = self.value(target.slice, scope)
+            if isinstance(key, Plain) and key.known and isinstance(key.value, str | int):
+                owner.items[key.value] = value
+        elif isinstance(owner, Sequence) and isinstance(target.slice, ast.Slice):
+            owner.empty()
+            owner.items = list(value.items) if isinstance(value, Sequence) else []
+        elif isinstance(owner, Sequence):
+            key = self.value(target.slice, scope)
+            if isinstance(key, Plain) and key.known and isinstance(key.value, int) and owner.make is None:
+                if -len(owner.items) <= key.value < len(owner.items):
+                    owner.items[key.value] = value
+            elif owner.items:
+                owner.items[-1] = value

@@ -29,3 +29,23 @@ def check() -> Check:
         return [f for f in found if possible or f.certainty != "possible"]
 
     return run
+
+
+HEAD = """
+import copy
+import torch
+from torch import nn, optim
+import torch.nn.functional as F
+"""
+
+
+@pytest.fixture
+def found_at_its_line(check: Check) -> Callable[[str], None]:
+    """The line that ends with `# <- CODE` is reported under that code."""
+
+    def run(program: str) -> None:
+        text = HEAD.lstrip("\n") + textwrap.dedent(program)
+        line, code = next((n, t.partition("# <- ")[2]) for n, t in enumerate(text.splitlines(), 1) if "# <- " in t)
+        assert (code, line) in {(f.code, f.primary.line) for f in check(text)}
+
+    return run

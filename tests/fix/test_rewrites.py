@@ -251,6 +251,25 @@ CASES = {
         """,
         "    od.step()\n    judged = D(fake)\n    g_loss = -judged.mean()\n",
     ),
+    "a verdict that both losses share": (
+        """
+        import torch
+        g, d = torch.nn.Linear(2, 3), torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        og, od = torch.optim.SGD(g.parameters(), lr=0.1), torch.optim.SGD(d.parameters(), lr=0.1)
+        for _ in range(2):
+            real, fake = torch.randn(4, 3), g(torch.randn(4, 2))
+            judged = d(fake).mean()
+            d_loss = judged - d(real).mean()
+            od.zero_grad()
+            d_loss.backward(retain_graph=True)
+            od.step()
+            g_loss = (fake - real).pow(2).mean() - judged
+            og.zero_grad()
+            g_loss.backward()
+            og.step()
+        """,
+        "    od.step()\n    judged = d(fake).mean()\n",
+    ),
     "weights stepped under a waiting loss": (
         """
         import torch

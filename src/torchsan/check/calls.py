@@ -57,6 +57,7 @@ class Calls:
 
         def value(self, node: ast.expr, scope: Any) -> Any: ...
         def iterate(self, value: Any, node: ast.AST) -> list[Any]: ...
+        def spread(self, value: Any, node: ast.AST) -> list[Any]: ...
         def assign(self, target: ast.expr, value: Any, scope: Any, node: ast.AST) -> None: ...
         def run_block(self, body: list[ast.stmt], scope: Any) -> str: ...
         def derived(self, value: Any) -> Any: ...
@@ -71,7 +72,7 @@ class Calls:
         args: list[Any] = []
         for arg in node.args:
             if isinstance(arg, ast.Starred):
-                args += self.iterate(self.value(arg.value, scope), arg.value)
+                args += self.spread(self.value(arg.value, scope), arg.value)
             else:
                 args.append(self.value(arg, scope))
         kwargs = {k.arg: self.value(k.value, scope) for k in node.keywords if k.arg is not None}
@@ -169,7 +170,8 @@ class Calls:
         known = self.defaults.get(node)
         if known is None:
             known = self.defaults[node] = self.value(node, scope.outer)
-            if isinstance(known, Tensor) and known.sure:
+            # A default that is a name, such as a global counter, was meant to be shared.
+            if isinstance(known, Tensor) and known.sure and isinstance(node, ast.Call):
                 known.storage.kind, known.storage.name, known.storage.owner = "default", name, info.name
         return known
 
@@ -389,6 +391,7 @@ class Calls:
     def call_collection(self, owner: Sequence | Mapping, name: str, args: list[Any], node: ast.AST) -> Any:
         if isinstance(owner, Sequence):
             if name in ("append", "add", "appendleft") and args:
+                self.note_kept_twice(owner, args[0], node)
                 if len(owner.items) < MOST_ITEMS:
                     owner.items.append(args[0])
             elif name == "extend" and args and isinstance(args[0], Sequence):
@@ -399,6 +402,8 @@ class Calls:
                 return owner.items[-1]
             elif name == "copy":
                 return Sequence(list(owner.items))
+            elif name == "clear":
+                owner.empty()
             return Plain()
         if name == "values":
             return Sequence(list(owner.items.values()))
@@ -410,6 +415,21 @@ class Calls:
             found = owner.items.get(args[0].value) if args[0].known else None
             return found if found is not None else self.machine.unknown()
         return Plain() if name in ("keys", "clear") else self.machine.unknown()
+
+    def note_kept_twice(self, owner: Sequence, value: Any, node: ast.AST) -> None:
+        """The same tensor appended again after a write: the entry before has changed with it."""
+        if not isinstance(value, Tensor) or not value.sure or not isinstance(node, ast.Call):
+            return
+        if not node.args or not isinstance(node.args[0], ast.Name | ast.Attribute):
+            return
+        before = next((time for item, time in owner.kept if item is value), None)
+        owner.kept.append((value, self.machine.clock))
+        write = value.storage.written_after(before) if before is not None else None
+        if write is not None and write.how == "op" and isinstance(node.func, ast.Attribute):
+            tell = self.machine.tell
+            name, held = tell.words(node.args[0]), tell.words(node.func.value)
+            if name and held:
+                self.machine.facts.append(tell.kept_twice(write, node, name, held))
 
     def apply_function(self, cls: Class, args: list[Any], node: ast.Call) -> Any:
         """`Scale.apply(x)` of a torch.autograd.Function written in this file."""

@@ -27,13 +27,14 @@ from torchsan.check.values import (
     Plain,
     Sequence,
     Snapshot,
+    Storage,
     Tensor,
     tensors_in,
 )
 
 ROUNDS, ROUNDS_ALONE = 3, 2
 BUDGET = 40_000
-BUDGET_ALONE = 1_200
+BUDGET_ALONE = 500
 BUILTINS = frozenset(dir(builtins))
 TRUE, FALSE = Plain(True, True), Plain(False, True)
 
@@ -152,7 +153,7 @@ class Interpreter(Calls):
             owner = self.value(node.target.value, scope)
             if isinstance(owner, Tensor):
                 self.machine.write(owner, node, name, node.target.value, values=tensors_in(value), by_index=True)
-            return
+                return
         self.torch.op(f"Tensor.{name}", [current, value], {}, node, [target, node.value])
 
     def run_Return(self, node: ast.Return, scope: Scope) -> str:
@@ -176,6 +177,11 @@ class Interpreter(Calls):
                 owner = self.value(target.value, scope)
                 if isinstance(owner, Instance):
                     owner.attributes.pop(target.attr, None)
+            elif isinstance(target, ast.Subscript):
+                # Whatever of a list is deleted, what is left is not known: say that nothing is.
+                owner = self.value(target.value, scope)
+                if isinstance(owner, Sequence):
+                    owner.empty()
 
     def run_If(self, node: ast.If, scope: Scope) -> str:
         return self.run_block(node.body if self.condition(node.test, scope) else node.orelse, scope)
@@ -268,6 +274,8 @@ class Interpreter(Calls):
     # --- assignment ---------------------------------------------------------------------------------
 
     def assign(self, target: ast.expr, value: Any, scope: Scope, node: ast.AST) -> None:
+        if isinstance(value, Layer | Instance) and isinstance(target, ast.Name | ast.Attribute):
+            value.called.append((target, node))
         if isinstance(target, ast.Name):
             scope.names[target.id] = value
         elif isinstance(target, ast.Tuple | ast.List):
@@ -316,7 +324,9 @@ class Interpreter(Calls):
             elif target.attr == "data" and owner.sure:
                 behind = self.torch.method_data(owner, node)
                 module = self.forward_of(scope)
-                if owner.storage.kind == "parameter" and module:
+                # `w.data = w.data * mask` projects what was learnt, it does not replace it.
+                projects = isinstance(node, ast.Assign) and ast.unparse(target.value) in ast.unparse(node.value)
+                if owner.storage.kind == "parameter" and module and not projects:
                     self.machine.facts.append(self.machine.tell.rewritten(owner, node, target.value, module))
                 self.machine.write(behind, node, ".data =", target.value)
 
@@ -334,6 +344,9 @@ class Interpreter(Calls):
             key = self.value(target.slice, scope)
             if isinstance(key, Plain) and key.known and isinstance(key.value, str | int):
                 owner.items[key.value] = value
+        elif isinstance(owner, Sequence) and isinstance(target.slice, ast.Slice):
+            owner.empty()
+            owner.items = list(value.items) if isinstance(value, Sequence) else []
         elif isinstance(owner, Sequence):
             key = self.value(target.slice, scope)
             if isinstance(key, Plain) and key.known and isinstance(key.value, int) and owner.make is None:
@@ -421,18 +434,26 @@ class Interpreter(Calls):
         if name in PLAIN_ATTRIBUTES:
             return Plain()
         if name == "grad":
-            return Tensor(place=node, op="grad")
+            if self.machine.backwards and not tensor.keeps_grad and self.never_leaf(tensor):
+                self.machine.facts.append(self.machine.tell.not_a_leaf(node))
+            # It has a graph of its own when backward was called with create_graph.
+            return Tensor(Storage("unknown"), Grad.MAYBE, place=node, op="grad")
         if name in ("T", "mT", "H", "mH") and tensor.sure:
             return self.machine.view_of(tensor, node, name)
         if name == "training":
             return TRUE
         return Method(tensor, name, node)
 
+    def never_leaf(self, tensor: Tensor) -> bool:
+        """Whether it is surely the result of an op, so that backward leaves no gradient there."""
+        made = tensor.node is not None and bool(tensor.op) and not tensor.view
+        return made and tensor.sure and not tensor.leaf and tensor.wants_grad == Grad.YES and not tensor.detached
+
     def value_Tuple(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> Any:
         items: list[Any] = []
         for item in node.elts:
             if isinstance(item, ast.Starred):
-                items += self.iterate(self.value(item.value, scope), item.value)
+                items += self.spread(self.value(item.value, scope), item.value)
             else:
                 items.append(self.value(item, scope))
         return Sequence(items)
@@ -517,6 +538,13 @@ class Interpreter(Calls):
         return self.machine.unknown()
 
     def value_Compare(self, node: ast.Compare, scope: Scope) -> Any:
+        if (
+            isinstance(node.ops[0], ast.Is | ast.IsNot)
+            and isinstance(node.left, ast.Attribute)
+            and node.left.attr == "grad"
+        ):
+            # Asking whether there is a gradient is no mistake.
+            return Plain()
         left = self.value(node.left, scope)
         rights = [self.value(c, scope) for c in node.comparators]
         right = rights[0]
@@ -658,6 +686,12 @@ class Interpreter(Calls):
         if isinstance(value, Plain) and value.known:
             return bool(value.value)
         return self.oracle.decide(self.program.words(test))
+
+    def spread(self, value: Any, node: ast.AST) -> list[Any]:
+        """The items of `*value`: all of them, since the order of layers hangs on it."""
+        if isinstance(value, Sequence) and value.make is None:
+            return list(value.items)
+        return list(value.children) if isinstance(value, Layer) else self.iterate(value, node)
 
     def iterate(self, value: Any, node: ast.AST) -> list[Any]:
         if isinstance(value, Sequence):

@@ -28,6 +28,8 @@ class Machine:
         self.tell = Teller(program)
         # Whether memory that an op keeps was written: only then can another path show more.
         self.touched = False
+        # Calls of backward that were seen.
+        self.backwards = 0
 
     def tick(self) -> int:
         self.clock += 1
@@ -37,8 +39,10 @@ class Machine:
 
     def unknown(self, parents: Iterable[Tensor] = (), place: ast.AST | None = None, *, passes: bool = True) -> Tensor:
         """A value of which nothing is known, but that may hang on these tensors' graphs."""
-        before = [n for t in parents for n in t.nodes()] if self.mode in ("grad", "unsure") else []
-        node = Node("", place, before, passes=passes) if before and place else None
+        given = list(parents) if self.mode in ("grad", "unsure") else []
+        before = [n for t in given for n in t.nodes()]
+        leaves = [s for t in given for s in t.leaf_memory]
+        node = Node("", place, before, passes=passes, leaves=leaves) if (before or leaves) and place else None
         return Tensor(Storage("unknown"), Grad.MAYBE, node, sure=False, place=place)
 
     def fresh(self, place: ast.AST, op: str, *, grad: Grad = Grad.NO, leaf: bool = False) -> Tensor:
@@ -89,6 +93,7 @@ class Machine:
             return None, Grad.NO, maybe, maybe
         sure = self.graded(bound, Grad.YES)
         node = Node(row.name, place, [n for given in bound.values() for t in given for n in t.nodes()])
+        node.leaves = [s for given in bound.values() for t in given for s in t.leaf_memory]
         for what, given in bound.items():
             if what in row.needs or what in row.may_need:
                 for tensor in given:
@@ -159,6 +164,7 @@ class Machine:
         if self.mode == "unsure":
             grad = Grad.MAYBE
         made = Node(op, place, [n for t in (tensor, *others) for n in t.nodes()])
+        made.leaves = [s for t in (tensor, *others) for s in t.leaf_memory]
         if row is not None:
             given = {**(bound or {}), "input": [tensor]}
             sure, maybe = self.graded(given, Grad.YES), self.graded(given, Grad.MAYBE)
@@ -224,7 +230,22 @@ class Machine:
     def step(self, optimizer: Optimizer, node: ast.AST, target: ast.AST | None) -> None:
         place, time = node, self.tick()
         for parameter in parameters_of(optimizer):
+            if self.backwards and not parameter.storage.has_gradient:
+                # No backward has reached it since its gradient was cleared: the optimizer passes it by.
+                continue
             parameter.storage.writes.append(Write(place, time, "step", optimizer.name, target))
+
+    def check_graph(self, roots: list[Tensor], node: ast.AST) -> None:
+        """Backward of a value that surely has no graph."""
+        for root in roots:
+            if root.wants_grad == Grad.YES:
+                self.facts += [self.tell.constant_term(cut, node) for cut in root.constants]
+            cut = root.cut_at
+            lost = root.sure and root.wants_grad == Grad.NO and not root.nodes() and root.storage.kind == "fresh"
+            copied = root.leaf and root.op == "tensor" and cut is not None
+            if (lost or copied) and self.mode == "grad":
+                self.facts.append(self.tell.no_graph(root, node))
+                raise PathEnded
 
     # --- backward -----------------------------------------------------------------------------------
 
@@ -233,7 +254,10 @@ class Machine:
 
         Behind a function that is not known, and that may detach, nothing is sure.
         """
-        pending = [(n, True) for t in roots for n in t.nodes()]
+        starts = list(roots)
+        if node is not None:
+            self.check_graph(starts, node)
+        pending = [(n, True) for t in starts for n in t.nodes()]
         reached: dict[Node, bool] = {}
         while pending:
             current, sure = pending.pop()
@@ -245,12 +269,19 @@ class Machine:
                 if sure and node is not None and any(save.certain for save in current.saves):
                     self.facts.append(self.tell.reused(current, current.freed, node))
                     raise PathEnded
+                # An op that kept nothing can be walked again: what lies behind it decides.
+                pending.extend((parent, sure) for parent in current.parents)
                 continue
             for save in current.saves:
                 written = save.storage.written_after(save.time)
                 if written is not None:
                     self.facts.append(self.tell.stale(current, save, written, node, sure=sure))
             pending.extend((parent, sure) for parent in current.parents)
+        if node is not None:
+            self.backwards += 1
+            for current in reached:
+                for storage in current.leaves:
+                    storage.has_gradient = True
         if not keep:
             for current, sure in reached.items():
                 if sure and current.freed is None:

@@ -6,15 +6,21 @@ did to an object is seen by exactly the code that runs after it. Equal condition
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+
+# A comparison of two computed things, such as `loss < best_loss`: its answer may differ from round to round.
+_BY_DATA = re.compile(r"^[^<>]*[\w)\]] [<>]=? [A-Za-z_][^<>]*$")
 
 
 class Oracle:
     """Answers for one path: a default, and conditions for which the answer is the other one."""
 
-    def __init__(self, default: bool, flipped: str | None = None) -> None:
+    def __init__(self, default: bool, flipped: str | None = None, *, once: bool = False) -> None:
         self.default = default
         self.flipped = flipped
+        # Every condition holds the first time only, as "the best so far" may.
+        self.once = once
         self.asked: dict[str, None] = {}
 
     def decide(self, condition: str) -> bool:
@@ -24,7 +30,10 @@ class Oracle:
             condition, negated = condition[4:], not negated
         if condition.endswith(" is not None"):
             condition, negated = condition.removesuffix(" is not None") + " is None", not negated
+        again = condition in self.asked
         self.asked.setdefault(condition)
+        if self.once and again and _BY_DATA.search(condition):
+            return negated
         answer = self.default != (condition == self.flipped)
         return answer != negated
 
@@ -36,6 +45,8 @@ def paths(most: int) -> Iterator[Oracle]:
     if not first.asked:
         return
     yield second
+    if any(_BY_DATA.search(condition) for condition in first.asked):
+        yield Oracle(True, once=True)
     left = most - 2
     tried: set[tuple[bool, str]] = set()
     for base in (second, first):

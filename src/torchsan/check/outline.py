@@ -52,12 +52,24 @@ def outline_of(text: str) -> list[Definition]:
     return outline
 
 
-def located(text: str, outline: list[Definition], writes: list[tuple[str, int]]) -> list[tuple[Definition, str, int]]:
+# A line at the left margin that ends a definition.
+_OUTSIDE = re.compile(r"\n[A-Za-z_]")
+
+
+def located(
+    text: str, outline: list[Definition], writes: list[tuple[str, int]]
+) -> tuple[list[tuple[Definition, str, int]], bool]:
+    """Each write with the outermost function around it, and whether some stand outside of all definitions."""
     starts = [d.start for d in outline]
-    found = []
+    last = next((d for d in reversed(outline) if d.indent == 0), None)
+    script = _end_of(text, last)
+    found, outside = [], False
     for target, at in writes:
         index = bisect_right(starts, at) - 1
         inside = outline[index] if index >= 0 else None
+        if inside is None or at >= script or not text[at : at + 1].isspace():
+            outside = True
+            continue
         outermost: Definition | None = None
         while inside is not None:
             # Nested functions run inside the outer one.
@@ -66,7 +78,13 @@ def located(text: str, outline: list[Definition], writes: list[tuple[str, int]])
             inside = inside.owner
         if outermost is not None:
             found.append((outermost, target, at))
-    return found
+    return found, outside
+
+
+def _end_of(text: str, last: Definition | None) -> int:
+    """Where the last definition of the file ends and the script, if there is one, begins."""
+    match = _OUTSIDE.search(text, last.start + 1) if last is not None else None
+    return match.start() + 1 if match is not None else len(text)
 
 
 def without_grad(text: str, definition: Definition) -> bool:

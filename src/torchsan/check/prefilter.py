@@ -31,6 +31,9 @@ _INTEGERS = re.compile(
     r"dtype=torch\.(?:u?int|long|bool)|torch\.arange\((?!.*float)|\.argmax\(|\.long\(\)$|\.bool\(\)$"
 )
 _NEW_MEMORY = re.compile(r"torch\.(?:zeros|ones|empty|full|rand|randn)(?:_like)?\(")
+_VIEW_OF = re.compile(
+    r"([A-Za-z_]\w*)(?:\[|\.(?:view|transpose|permute|squeeze|unsqueeze|narrow|select|detach|data|T)\b)"
+)
 _NUMBER = re.compile(r"-?\d[\d._e]*[ \t]*(?:#|$)")
 _IN_PLACE = re.compile(r"inplace ?= ?True")
 _BY_POSITION = re.compile(r"(?:LU6?|wish)\(True\)")
@@ -45,6 +48,9 @@ _GRADIENT_SIGNS = (
 )
 _TENSOR_WORDS = ("torch.", "nn.", "weight", ".data", "Parameter")
 _COUNTED = re.compile(r"[-+*/]= [-+]?\d+[ \t]*(?:#|$)")
+_PARAMETER = re.compile(r"self\.(\w+) ?= ?(?:torch\.)?(?:nn\.)?Parameter\(")
+# `self.w = self.w * 0.5`
+_COMPUTED = re.compile(r"(?<=[ \t])self\.(\w+) ?= ?(?:self\.\1\b|torch\.(?!nn)|F\.)(?![^\n]*Parameter)")
 _NOT_COMPUTING = (
     "__init__",
     "get_",
@@ -104,16 +110,16 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     in_place_layers = _has_sign(text, 0, len(text))
     found.whole = trains or (in_place_layers and "__main__" in text)
     writes = writes_in(text)
-    if not writes and not in_place_layers and not trains:
+    if not writes and not in_place_layers and not trains and not _replaced(text):
         return found
     outline = found.outline = outline_of(text)
-    if any(not text[at : at + 1].isspace() and text[at : at + 1] for _, at in writes):
-        # A write at the outermost level: the file is a script.
-        found.whole = True
+    placed, outside = located(text, outline, writes)
+    # A write outside of all definitions: the file is a script.
+    found.whole = found.whole or outside
     sources = GradientSources(text, outline)
     selected: dict[Definition, None] = {}
     helpers: set[str] = set()
-    for definition, target, at in located(text, outline, writes):
+    for definition, target, at in placed:
         suspicious, argument = _suspicious(text, definition, target, at)
         if argument:
             helpers.add(definition.name)
@@ -123,12 +129,27 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
         selected.update({d: None for d in outline if d.kind == "def" and d.owner and _has_inplace(text, d)})
     if trains:
         selected.update({d: None for d in outline if d.kind == "def" and _backward_in(text, d)})
+    if "Parameter(" in text:
+        selected.update(dict.fromkeys(_replacing(text, outline)))
     for definition in _callers(text, outline, helpers):
         if possible or sources.reach(definition):
             selected.setdefault(definition)
     found.functions = {d.line for d in selected}
     found.whole = found.whole or ("__main__" in text and bool(writes))
     return found
+
+
+def _replaced(text: str) -> list[int]:
+    """Lines in which an attribute that holds a parameter is given something else."""
+    if "Parameter(" not in text:
+        return []
+    names = {m[1] for m in _PARAMETER.finditer(text)}
+    return [text.rfind("\n", 0, m.start()) + 1 for m in _COMPUTED.finditer(text) if m[1] in names]
+
+
+def _replacing(text: str, outline: list[Definition]) -> list[Definition]:
+    spots = [("", at) for at in _replaced(text)]
+    return [d for d, _, _ in located(text, outline, spots)[0] if d.name not in ("__init__", "reset_parameters")]
 
 
 def _backward_in(text: str, definition: Definition) -> bool:
@@ -157,6 +178,10 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
             return "", False
         if not _NEW_MEMORY.match(value) and (_keeps_result(value) or _own_call_keeps(text, value)):
             return "always" if "expand" in value else "graded", False
+        viewed = _VIEW_OF.match(value)
+        if viewed is not None and viewed[1] != target:
+            # A write to a view is a write to what it is a view of.
+            return _suspicious(text, definition, viewed[1], binding)
     if _COUNTED.search(rest(text, at)):
         # `n += 1` is mostly a counter.
         return "", False

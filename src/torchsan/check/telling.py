@@ -128,6 +128,44 @@ class Teller:
         event = events.GraphReused(node.op, self.line(node.place), self.line(needed), self.line(first))
         return Fact(event, self.program.place(needed))
 
+    def no_graph(self, tensor: Tensor, node: ast.AST) -> Fact:
+        """`node` is the backward that finds nothing to walk."""
+        root: ast.AST | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            named = self.program.dotted(node.func).startswith("torch.")
+            root = node.func.value if not named else node.args[0] if node.args else None
+        words = self.words(root)
+        event = events.GradientCut(events.Memory(words), self.line(tensor.cut_at), "no-graph", self.line(node))
+        return Fact(event, self.program.place(tensor.cut_at or node))
+
+    def constant_term(self, cut: ast.Call, needed: ast.AST) -> Fact:
+        value = cut.func.value if isinstance(cut.func, ast.Attribute) else cut
+        event = events.GradientCut(
+            events.Memory(self.words(value)),
+            self.line(cut),
+            "constant-term",
+            self.line(needed),
+            self.program.words(cut),
+        )
+        return Fact(event, self.program.place(cut))
+
+    def not_a_leaf(self, node: ast.AST) -> Fact:
+        value = node.value if isinstance(node, ast.Attribute) else node
+        event = events.GradientCut(events.Memory(self.words(value)), self.line(node), "non-leaf-grad")
+        return Fact(event, self.program.place(node))
+
+    def kept_twice(self, write: Write, node: ast.AST, name: str, owner: str) -> Fact:
+        event = events.AliasedSnapshot(
+            events.Memory(name), self.line(node), self.write(write), None, "list", owner, entries=2
+        )
+        return Fact(event, self.program.place(node))
+
+    def same_module(self, node: ast.AST, name: ast.AST, other: ast.AST) -> Fact:
+        event = events.AliasedSnapshot(
+            events.Memory(self.words(name)), self.line(node), None, None, "module", self.words(other)
+        )
+        return Fact(event, self.program.place(node))
+
     def default(self, storage: Storage, node: ast.AST, op: str) -> Fact:
         write = events.Write(op, "op", self.line(node))
         event = events.SharedDefaultWritten(events.Memory(storage.name), write, "default", storage.owner)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from torchsan.check.machine import Machine, PathEnded
 from torchsan.check.torch_names import (
+    ADDITIVE,
     CONTAINERS,
     FACTORIES,
     INPLACE_POSITION,
     INTEGER,
     MAY_SHARE,
+    NEW_ARRAYS,
+    NORMS,
     NOT_WRITING,
     PLAIN_METHODS,
     WITH_PARAMETERS,
@@ -61,6 +65,10 @@ class TorchModel:
             return self.construct(last, args, kwargs, node)
         if name in ("copy.deepcopy", "copy.copy"):
             return self.copied(args[0], node, deep=last == "deepcopy") if args else Plain()
+        if name.startswith("numpy.") and last in NEW_ARRAYS:
+            made = self.machine.fresh(node, "numpy")
+            made.behind = made.detached = True
+            return made
         if name == "numpy.asarray" and args and isinstance(args[0], Tensor) and args[0].sure:
             return self.method_numpy(args[0], args, kwargs, node)
         if name.startswith("torch."):
@@ -75,9 +83,22 @@ class TorchModel:
             keep = any(truth(kwargs.get(k)) is not False and k in kwargs for k in ("retain_graph", "create_graph"))
             # autograd.grad walks, and frees, only what lies between the two.
             machine.backward(tensors_in(args[0]) if args else (), node, keep=keep or last == "grad")
-            return machine.unknown() if last == "grad" else Plain()
+            return self.gradients(kwargs, node) if last == "grad" else Plain()
         if name == "torch.from_numpy":
-            return Tensor(Storage("unknown"), place=place, op=last)
+            return self.of_array(args, node)
+        if name in ("torch.from_dlpack", "torch.utils.dlpack.from_dlpack") and args and isinstance(args[0], Tensor):
+            return self.method_numpy(args[0], args, kwargs, node)
+        if last.startswith("_foreach_") and args:
+            return self.foreach(last, args, node)
+        if "out" in kwargs and last in FACTORIES:
+            for target in tensors_in(kwargs["out"]):
+                machine.write(target, node, last, self.keyword(node, "out"))
+            return kwargs["out"]
+        if name == "torch.tensor" and args and isinstance(args[0], Tensor | Plain):
+            made = self.factory(last, kwargs, node)
+            graded = isinstance(args[0], Tensor) and args[0].wants_grad == Grad.YES
+            made.cut_at = node if graded else args[0].cut_at
+            return made
         if last in FACTORIES and name.count(".") == 1:
             return self.factory(last, kwargs, node)
         if name.startswith("torch.nn.init."):
@@ -95,6 +116,37 @@ class TorchModel:
         ):
             return self.op(name, args, kwargs, node)
         return machine.unknown(tensors_in(Sequence([*args, *kwargs.values()])), place)
+
+    def gradients(self, kwargs: Kwargs, node: ast.Call) -> Any:
+        """What autograd.grad returns: without create_graph nothing can be differentiated again."""
+        if truth(kwargs.get("create_graph", Plain(False, True))) is not False:
+            return self.machine.unknown()
+
+        def one() -> Tensor:
+            made = self.machine.fresh(node, "autograd.grad")
+            made.cut_at = node
+            return made
+
+        return Sequence([], one)
+
+    def of_array(self, args: Args, node: ast.Call) -> Any:
+        """A tensor over the memory of an array: what is written there, autograd does not see."""
+        source = args[0] if args else None
+        if isinstance(source, Tensor) and source.op == "numpy":
+            made = self.machine.view_of(source, node, "from_numpy")
+            made.behind = made.detached = False
+            made.view, made.base = "", None
+            return made
+        return Tensor(Storage("unknown"), place=node, op="from_numpy")
+
+    def foreach(self, last: str, args: Args, node: ast.Call) -> Any:
+        """torch._foreach_add_(list, …): one write to each."""
+        given = list(tensors_in(args[0]))
+        if last.endswith("_"):
+            others = [t for a in args[1:] for t in tensors_in(a)]
+            for tensor in given:
+                self.machine.write(tensor, node, last, node.args[0] if node.args else node, values=others)
+        return self.machine.unknown(given, node)
 
     def factory(self, last: str, kwargs: Kwargs, node: ast.Call) -> Tensor:
         graded = truth(kwargs.get("requires_grad")) is True
@@ -119,17 +171,35 @@ class TorchModel:
             return self.inplace(row if row.params else _twin(row.name) or row, last, args, kwargs, node, texts)
         if row.readout:
             return Plain()
+        if last in NORMS and len(args) == 1 and not kwargs.keys() & {"p", "ord"}:
+            # Only some orders need nothing; the usual one needs both.
+            row = replace(row, needs=row.may_need)
         for value in args[:1]:
             if isinstance(value, Tensor):
                 value.sure = True
         bound, names = self.bind(row, last, args, kwargs, node, texts)
         result = self.result(row, last, bound, names, args, kwargs, node)
+        if isinstance(result, Tensor):
+            self.carry(result, last, given, args)
         out = kwargs.get("out")
         if out is not None:
             for target in tensors_in(out):
                 machine.write(target, node, last, self.keyword(node, "out"))
             return out
         return result
+
+    def carry(self, result: Tensor, last: str, given: list[Tensor], args: Args) -> None:
+        """What was cut from the graph on the way to a result."""
+        if result.wants_grad == Grad.NO:
+            result.cut_at = next((t.cut_at for t in given if t.cut_at is not None), None)
+        scaled = last in ("mul", "div") and any(isinstance(a, Plain) for a in args)
+        if last in ADDITIVE or scaled:
+            kept = [c for t in given for c in t.constants]
+            # A term that has a graph, and one that has lost it.
+            if result.wants_grad == Grad.YES:
+                result.constants = tuple(kept)
+            elif len(given) == 1 and given[0].detached:
+                result.constants = given[0].constants
 
     def perhaps_shared(self, source: Tensor, last: str, node: ast.AST) -> Tensor:
         """`x.float()`: x itself or a copy, so of its memory nothing is claimed."""
@@ -267,7 +337,22 @@ class TorchModel:
     def method_detach(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
         made = self.machine.view_of(tensor, node, "detach")
         made.detached, made.node, made.grad = True, None, Grad.NO
+        if tensor.wants_grad == Grad.YES:
+            made.cut_at = node
+            if isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.BinOp):
+                made.constants = (node,)
         return made
+
+    def method_item(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
+        made = Plain()
+        made.cut_at = node if tensor.wants_grad == Grad.YES else None
+        return made
+
+    def method_untyped_storage(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
+        return self.method_numpy(tensor, args, kwargs, node)
+
+    method_storage = method_untyped_storage
+    method__typed_storage = method_untyped_storage
 
     def method_data(self, tensor: Tensor, node: ast.AST) -> Any:
         made = self.machine.view_of(tensor, node, ".data")
@@ -306,6 +391,7 @@ class TorchModel:
         return Plain(None, True)
 
     def method_retain_grad(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
+        tensor.keeps_grad = True
         return Plain(None, True)
 
     def method_register_hook(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
@@ -391,6 +477,8 @@ class TorchModel:
         if layer.name in ("LSTM", "GRU", "RNN", "MultiheadAttention"):
             rest = self.output(graph, grad, layer.name, node)
             return Sequence([made, Sequence([rest, rest]) if layer.name == "LSTM" else rest])
+        if row.outputs > 1:
+            return Sequence([made, *(self.output(graph, grad, layer.name, node) for _ in range(row.outputs - 1))])
         return made
 
     def _result_only(self, row: OpEffects | None, layer: Layer) -> OpEffects | None:
@@ -409,6 +497,8 @@ class TorchModel:
             target = node.func.value if isinstance(node.func, ast.Attribute) else node
             self.machine.step(optimizer, node, target)
             return result
+        if name == "zero_grad":
+            self.clear_gradients(optimizer)
         if name == "add_param_group" and args:
             optimizer.given = Sequence([optimizer.given, args[0]])
         return Plain() if name != "param_groups" else self.machine.unknown()
@@ -421,7 +511,8 @@ class TorchModel:
         if name == "named_parameters":
             return Sequence([Sequence([Plain(), p]) for p in parameters_of(module)])
         if name == "state_dict":
-            return Snapshot(module, place, machine.clock)
+            receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+            return Snapshot(module, place, machine.clock, receiver)
         if name == "load_state_dict":
             self.loaded(module, args, node)
             return Plain()
@@ -453,10 +544,15 @@ class TorchModel:
             module.children += args[0].items
             return module
         if name == "zero_grad":
+            self.clear_gradients(module)
             return Plain()
         if name == "forward" and isinstance(module, Layer):
             return self.call_layer(module, args, kwargs, node)
         return machine.unknown(tensors_in(Sequence([*args, *kwargs.values()])), place)
+
+    def clear_gradients(self, owner: Any) -> None:
+        for parameter in parameters_of(owner):
+            parameter.storage.has_gradient = False
 
     def loaded(self, module: Any, args: Args, node: ast.Call) -> None:
         snapshot = args[0] if args else None
@@ -465,6 +561,21 @@ class TorchModel:
             step = next((s for s in steps if s is not None and s.how == "step"), None)
             if step is not None:
                 self.machine.facts.append(self.machine.tell.snapshot(snapshot, step, node, node.args[0]))
+            else:
+                self.loaded_itself(module, snapshot, node)
+
+    def loaded_itself(self, module: Any, snapshot: Snapshot, node: ast.Call) -> None:
+        """`target.load_state_dict(online.state_dict())` where both names are one module."""
+        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if receiver is None or snapshot.name is None:
+            return
+        tell, words = self.machine.tell, self.machine.program.words
+        if words(receiver) == words(snapshot.name):
+            return
+        second = [(name, at) for name, at in module.called if words(name) == words(receiver)]
+        first = [name for name, _ in module.called if words(name) == words(snapshot.name)]
+        if second and first:
+            self.machine.facts.append(tell.same_module(second[0][1], receiver, snapshot.name))
 
     def copied(self, value: Any, node: ast.AST, *, deep: bool) -> Any:
         if isinstance(value, Snapshot):

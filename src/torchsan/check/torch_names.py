@@ -14,6 +14,10 @@ FACTORIES = words(
     ones_like empty_like full_like rand_like randn_like randint_like tril_indices triu_indices normal
     bernoulli multinomial complex"""
 )
+# Functions of NumPy whose result is new memory.
+NEW_ARRAYS = words("ones zeros empty full array arange linspace eye rand randn uniform normal ones_like zeros_like")
+# Ops that only add: a constant in one of their terms stays a constant of the sum.
+ADDITIVE = words("add sub rsub sum mean neg squeeze unsqueeze view reshape")
 # Their result may or may not share the input's memory: nothing is claimed of it.
 MAY_SHARE = words(
     """reshape reshape_as flatten contiguous to type float double half bfloat16 cpu cuda int long bool
@@ -21,6 +25,7 @@ MAY_SHARE = words(
     atleast_2d atleast_3d unflatten dropout dropout1d dropout2d dropout3d alpha_dropout identity positive
     real imag broadcast_tensors meshgrid where_"""
 )
+NORMS = frozenset({"norm", "vector_norm"})
 # They end with an underscore but change no values.
 NOT_WRITING = frozenset({"detach_", "requires_grad_", "share_memory_", "rename_", "retain_grad", "resize_"})
 INTEGER = words(

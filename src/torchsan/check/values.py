@@ -47,6 +47,7 @@ class Storage:
     owner: str = ""
     writes: list[Write] = field(default_factory=list)
     saved: bool = False
+    has_gradient: bool = False
     # What in-place writes have made of the whole memory's history.
     history: Node | None = None
     grad: Grad = Grad.NO
@@ -78,6 +79,8 @@ class Node:
     freed: ast.AST | None = None
     # Whether a gradient surely passes: a function that is not known may detach.
     passes: bool = True
+    # Memory of the leaves that the op was given: backward leaves gradients there.
+    leaves: list[Storage] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -96,10 +99,21 @@ class Tensor:
     detached: bool = False
     behind: bool = False
     origin: ast.AST | None = None
+    # Where the graph behind it was dropped, if that was seen.
+    cut_at: ast.AST | None = None
+    keeps_grad: bool = False
+    # Calls of detach() whose result was only added to it.
+    constants: tuple[ast.Call, ...] = ()
 
     @property
     def wants_grad(self) -> Grad:
         return Grad.NO if self.detached else max(self.grad, self.storage.grad)
+
+    @property
+    def leaf_memory(self) -> list[Storage]:
+        """The memory in which backward leaves the gradient, when this is a leaf or a view of one."""
+        whole = self.base or self
+        return [self.storage] if whole.leaf and not self.detached and self.grad != Grad.NO else []
 
     def nodes(self) -> list[Node]:
         if self.detached:
@@ -113,6 +127,8 @@ class Plain:
 
     value: Any = None
     known: bool = False
+    # The `.item()` that made it of a tensor with a graph.
+    cut_at: ast.AST | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -122,6 +138,13 @@ class Sequence:
     items: list[Any]
     make: Callable[[], Any] | None = None
     fields: tuple[str, ...] = ()
+    # When each tensor was appended.
+    kept: list[tuple[Any, int]] = field(default_factory=list)
+
+    def empty(self) -> None:
+        self.items.clear()
+        self.kept.clear()
+        self.make = None
 
     def take(self, count: int) -> list[Any]:
         missing = count - len(self.items)
@@ -175,6 +198,7 @@ class Instance:
     cls: Class
     attributes: dict[str, Any] = field(default_factory=dict)
     module: bool = False
+    called: list[tuple[ast.expr, ast.AST]] = field(default_factory=list)
     # The arguments of `__init__`, when attributes are worked out only as they are asked for.
     start: Any = None
 
@@ -186,6 +210,8 @@ class Layer:
     name: str
     place: ast.AST
     inplace: bool = False
+    # The names that the program gave to it, each with its assignment.
+    called: list[tuple[ast.expr, ast.AST]] = field(default_factory=list)
     parameters: dict[str, Tensor] = field(default_factory=dict)
     children: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -204,6 +230,8 @@ class Snapshot:
     owner: Any
     place: ast.AST
     time: int
+    # How the program calls the owner.
+    name: ast.AST | None = None
 
 
 def parameters_of(value: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
@@ -213,7 +241,8 @@ def parameters_of(value: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
         return
     seen.add(id(value))
     if isinstance(value, Tensor):
-        if value.leaf and value.wants_grad == Grad.YES:
+        # A parameter stays one while its gradient is switched off.
+        if value.leaf and (value.wants_grad == Grad.YES or value.storage.kind == "parameter"):
             yield value
         return
     below: list[Any] = []

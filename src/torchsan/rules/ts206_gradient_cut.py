@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Span
 from torchsan.model.events import GradientCut
 from torchsan.rules import finding
@@ -58,6 +59,10 @@ def judge(event: Any, history: Any) -> Finding | None:
     if event.form == "no-graph":
         return _no_graph(event)
     return _non_leaf(event) if event.form == "non-leaf-grad" else None
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)
 
 
 def _constant_term(event: GradientCut) -> Finding | None:

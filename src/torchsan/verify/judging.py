@@ -95,7 +95,7 @@ class Judge:
             found.difference.where if column == "effects" else "",
         )
         if time.perf_counter() < self.deadline:
-            found = shrink(found, trial.captured, self.truth, self.deadline)
+            found = shrink(found, trial, self.truth, self.deadline)
         if known not in self.known:
             self.known[known] = self.finder.find(found, trial.captured)
         cause = self.known[known]
@@ -152,7 +152,7 @@ def judged(fault: Fault) -> Finding | None:
 
 def _column(found: Counterexample) -> Column:
     kind = found.variant.kind
-    return "values" if kind in ("example", "arguments") else kind
+    return "values" if kind == "example" or kind == "arguments" else kind
 
 
 def _rank(column: str, found: Counterexample) -> int:

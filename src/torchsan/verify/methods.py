@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import importlib.util
 import io
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -64,6 +66,7 @@ class Captured:
     live_changes: list[str] = field(default_factory=list)
     source: str = ""
     unsaved: str = ""
+    unspoiled: Callable[..., Any] | None = None
 
     @property
     def fixes_arguments(self) -> bool:
@@ -81,13 +84,22 @@ class Captured:
         left_out: tuple[str, ...] = (),
     ) -> Outcome:
         subject.reset()
+        kept, self.unspoiled = None if double else self.unspoiled, None
         with quiet():
-            module = self.fresh()
+            module = kept or self.fresh()
             if double:
                 module = module.double()  # type: ignore[attr-defined]
+        before = tensors_of(module)
         outcome = run_calls(self.function(module, subject), subject, leaves, seed=seed, calls=calls, left_out=left_out)
         outcome.state = tensors_of(module)
+        if not double and outcome.error is None and self.writes_nothing and _same_state(before, outcome.state):
+            self.unspoiled = module
         return outcome
+
+    @cached_property
+    def writes_nothing(self) -> bool:
+        """Whether a run can leave traces only in parameters and buffers, so that the next may use the same copy."""
+        return self.method != "compile" and not has_writes(self.artifact)
 
     def function(self, module: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
         if not self.bound:
@@ -104,6 +116,31 @@ class Captured:
         names = [name for name, _ in subject.model.named_parameters()]
         names += [name for name, _ in subject.model.named_buffers()]
         return {name: prefix + name for name in names}
+
+
+_SCRIPT_WRITES = re.compile(
+    r"\^\w+\(|aten::\w+_\(|prim::SetAttr|aten::(append|_set_item|insert|extend|pop|clear|Delete)\("
+)
+
+
+def has_writes(artifact: Any) -> bool:
+    """Whether the graph of a capture writes to anything in place, by the names of its operations."""
+    try:
+        if hasattr(artifact, "inlined_graph"):
+            return bool(_SCRIPT_WRITES.search(str(artifact.inlined_graph)))
+        graphs = [m.graph for m in artifact.graph_module.modules() if hasattr(m, "graph")]
+        return any(_writes(node) for graph in graphs for node in graph.nodes)
+    except Exception:
+        return True
+
+
+def _writes(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and schema is not None and schema.is_mutable
+
+
+def _same_state(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> bool:
+    return all(name in after and identical(value, after[name]) for name, value in before.items())
 
 
 class Bound(torch.nn.Module):  # type: ignore[misc]

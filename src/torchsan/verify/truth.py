@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from torchsan.errors import UsageError
 from torchsan.verify.compare import Tolerance, difference, is_finite
+from torchsan.verify.distribution import draws
 from torchsan.verify.frames import raised_places
 from torchsan.verify.optional import argument_variants
 from torchsan.verify.sizes import Finder, Sizes
@@ -37,6 +38,7 @@ class Truth:
         self.seconds = 0.0
         self.finite = True
         self.cut_short = False
+        self.random = False
         self.visited = Visited()
         self.slots: list[tuple[Slot, Any]] = []
 
@@ -100,6 +102,7 @@ class Truth:
             self.add(variant)
         for variant in seed_variants(subject):
             self.add(variant)
+        self.random = any(draws(self.example, outcome) for variant, outcome in self.pairs if variant.kind == "seed")
         if self.example.attributes != attributes_of(subject.model):
             # State that moves may matter only after some calls.
             self.add(Variant("calls", "called twelve times", calls=12, seed=subject.seed))

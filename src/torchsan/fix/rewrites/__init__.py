@@ -43,6 +43,7 @@ REWRITES: dict[str, Rewrite] = {
     "no_grad_for_inference": leaves.no_grad_for_inference,
     "step_later": order.step_later,
     "forward_later": order.forward_later,
+    "forward_again": order.forward_again,
     "rebuild": order.rebuild,
     "copied_weights": weights.copied_weights,
     "clear_cache": weights.clear_cache,

@@ -121,6 +121,42 @@ def stepped_modules(source: Source, step: ast.stmt) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def forward_again(spot: Spot) -> Found:
+    """A forward that two losses share is computed once more after the step of the first."""
+    found = _in_one_block(spot)
+    if found is None:
+        return
+    source, (step, backward, block) = spot.source, found
+    before = block[: block.index(step)]
+    wanted = _names_needed(block[block.index(step) : block.index(backward) + 1], before)
+    for saved in spot.spots("saved"):
+        forward = saved.source.statement(saved.span) if saved.source is source else None
+        if forward not in before:
+            continue
+        chain, made = [], syntax.stores(forward)
+        for statement in before[before.index(forward) :]:
+            names = syntax.stores(statement)
+            fed = statement is forward or bool(syntax.loads(statement) & made)
+            if isinstance(statement, ast.Assign) and fed and names & wanted:
+                chain.append(statement)
+                made = made | names
+        lines = [source.segment(statement) for statement in chain]
+        edit = syntax.insert_after(source, step, *lines) if lines and not any("\n" in t for t in lines) else None
+        if edit is not None:
+            names = {name for statement in chain for name in syntax.stores(statement)}
+            yield f"compute {', '.join(sorted(names))} again after the step", [edit]
+            return
+
+
+def _names_needed(after: list[ast.stmt], before: list[ast.stmt]) -> set[str]:
+    """Names of `before` that the statements of `after` read, also through others."""
+    wanted = {name for statement in after for name in syntax.loads(statement)}
+    for statement in reversed(before):
+        if isinstance(statement, ast.Assign) and syntax.stores(statement) & wanted:
+            wanted = wanted | syntax.loads(statement)
+    return wanted
+
+
 def _backward_roots(statement: ast.stmt) -> set[str]:
     """Names on which a statement, perhaps a whole block, calls backward."""
     calls = [n.func for n in ast.walk(statement) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]

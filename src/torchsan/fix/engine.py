@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from torchsan.errors import UsageError
 from torchsan.fix.candidates import Candidate, Sources, candidates
@@ -42,6 +41,7 @@ class Engine:
         self.changed: dict[str, Source] = {}
         self._first: Trial | None = None
         self._reference: Trial | None = None
+        self._healed_once = False
 
     def run(self) -> Outcome:
         self.tell("running the program under the recorder")
@@ -155,9 +155,9 @@ class Engine:
         after = self._run({**self.changed, new.path: new}, "watch")
         case = Case(target, before, reference, after, candidate.source, new)
         verdict = judge(case)
-        if reference is None and self._reference is not None and not before.failed and verdict.kind != "dropped":
+        if reference is None and self._healed_once and not before.failed and verdict.kind != "dropped":
             # The healed run has shown what the program computes: an edit for something else must not change that.
-            problem = compare(self._reference, after, whole=True)
+            problem = compare(self._reference or before, after, whole=True)
             if problem:
                 verdict = Verdict("dropped", f"it changes what the program computes: {problem}")
         if verdict.kind == "progress" and reference is not None:
@@ -199,6 +199,7 @@ class Engine:
         if self._reference is None:
             self.tell("running it healed, for the reference")
             self._reference = self._run(dict(self.changed), "heal")
+            self._healed_once = True
             self.sources.aliases = self._reference.aliases
             self._check_again(self._reference)
         return self._reference
@@ -208,11 +209,12 @@ def _settle(outcome: Outcome) -> None:
     """Edits that were but a step towards a clean program count only if the steps after them led there."""
     assert outcome.last is not None
     for mend in outcome.mends:
-        if mend.verdict is not None and not mend.proved:
-            if outcome.last.failed:
-                mend.verdict = replace(mend.verdict, words="not proved: the program still stops at another fault")
-            else:
-                mend.verdict = Verdict("proved", "runs together with the other edits, and the fault is gone")
+        if mend.verdict is not None and outcome.last.failed:
+            # No edit is called verified as long as its program ends in an error.
+            words = "this fault is gone, but not proved: the program still stops at another one"
+            mend.verdict = Verdict("progress", words)
+        elif mend.verdict is not None and not mend.proved:
+            mend.verdict = Verdict("proved", "runs together with the other edits, and the fault is gone")
 
 
 def _extra(before: Trial, after: Trial) -> int:

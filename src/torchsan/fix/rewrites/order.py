@@ -87,25 +87,6 @@ def forward_later(spot: Spot) -> Found:
         edits = _moved(spot.source, moving, target)
         if edits is not None:
             yield f"compute {', '.join(sorted(names))} after the step", edits
-    yield from _repeated(spot.source, step, makers[-1], above)
-
-
-def _repeated(source: Source, step: ast.stmt, maker: ast.stmt, above: list[ast.stmt]) -> Found:
-    """A forward whose result an earlier loss needs as well: it is run once more after the step."""
-    models = set(stepped_modules(source, step))
-    feeding = [
-        s
-        for s in above
-        if syntax.stores(s) & syntax.loads(maker)
-        and any(isinstance(n, ast.Call) and ast.unparse(n.func) in models for n in ast.walk(s))
-    ]
-    chain = [*feeding, maker]
-    texts = [source.segment(s) for s in chain]
-    if not feeding or any("\n" in text for text in texts):
-        return
-    edit = syntax.insert_after(source, step, *texts)
-    if edit is not None:
-        yield f"compute {', '.join(sorted(syntax.stores(maker)))} anew after the step", [edit]
 
 
 def stepped_modules(source: Source, step: ast.stmt) -> list[str]:

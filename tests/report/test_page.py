@@ -201,6 +201,7 @@ def test_every_verb_makes_a_page(browser: Browser, tmp_path: Path, words: list[s
     assert code in browser.text("#detail h2")
     if words[0] == "verify":
         assert "unfaithful" in browser.text("#captures-panel table")
+        assert "parts from eager here at frozen.py:6" in browser.text(".tree .differs")
     else:
         assert browser.text(".diff .plus") == "+h = h + 1"
 

@@ -72,6 +72,6 @@ def test_the_action_passes_words_not_shell(tmp_path: Path) -> None:
 def test_the_hooks_name_verbs() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     for hook in hooks:
-        assert {"id", "name", "description", "entry", "language", "types"} == set(hook)
+        assert {"id", "name", "description", "entry", "language", "types_or"} == set(hook)
         assert hook["entry"].split()[0] == "torchsan"
     assert {hook["entry"].split()[1] for hook in hooks} <= set(VERBS)

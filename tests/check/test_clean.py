@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from right_programs import RIGHT, SETUP
 
 HEAD = """
 import copy
@@ -139,6 +140,31 @@ CLEAN = {
         f += 1.0
         head(f).sum().backward()
     """,
+    "projection assigned to data in forward": """
+        class Projected(nn.Linear):
+            def forward(self, x):
+                self.weight.data = self.weight.data.clamp(-0.5, 0.5)
+                return super().forward(x)
+
+        Projected(4, 4)(torch.randn(2, 4)).sum().backward()
+    """,
+    "gradients switched off and on again": """
+        critic = nn.Linear(4, 1)
+        for p in critic.parameters():
+            p.requires_grad = False
+        for p in critic.parameters():
+            p.requires_grad = True
+        critic(torch.randn(2, 4)).sum().backward()
+        critic.requires_grad_(False)
+        critic.requires_grad_(True)
+        critic(torch.randn(2, 4)).sum().backward()
+    """,
+    "the state of a cell is no view": """
+        cell = nn.LSTMCell(3, 5)
+        hidden, state = cell(torch.randn(2, 3))
+        hidden *= 0.9
+        hidden.sum().backward()
+    """,
     "snapshot by copy": """
         net = nn.Linear(2, 1)
         opt = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -154,3 +180,8 @@ CLEAN = {
 @pytest.mark.parametrize("name", CLEAN)
 def test_clean(name, check):
     assert check(HEAD + textwrap.dedent(CLEAN[name])) == []
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_runs_right_is_not_flagged(name, check):
+    assert check(SETUP + textwrap.dedent(RIGHT[name])) == []

@@ -223,3 +223,39 @@ def test_only_the_checked_path_is_imported():
     code = "import sys; import torchsan.commands.check; print('torch' in sys.modules, 'libcst' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_fix_writes_safe_edits_and_reports_what_is_left(project, capsys):
+    assert main(["check", "--fix", "broken.py"]) == 0
+    assert (project / "broken.py").read_text() == CLEAN
+    assert "broken.py: 1 safe edit written" in capsys.readouterr().out
+
+
+def test_unsafe_edits_are_written_only_when_asked_for(project, capsys):
+    unsure = BROKEN.replace("torch.sigmoid(", "nn.Sigmoid()(").replace("h += 1.0", "nn.ReLU(inplace=True)(h)")
+    (project / "unsure.py").write_text(unsure)
+    assert main(["check", "--fix", "unsure.py"]) == 1
+    assert (project / "unsure.py").read_text() == unsure
+    assert main(["check", "--unsafe-fixes", "unsure.py"]) == 0
+    assert (project / "unsure.py").read_text() == unsure.replace("inplace=True", "inplace=False")
+    assert "unsure.py: 1 unsafe edit written" in capsys.readouterr().out
+
+
+def test_diff_shows_the_edits_and_writes_nothing(project, capsys):
+    assert main(["check", "--diff", "broken.py", "clean.py"]) == 1
+    assert "+h = h + 1.0" in capsys.readouterr().out
+    assert (project / "broken.py").read_text() == BROKEN
+    assert main(["check", "--diff", "clean.py"]) == 0
+
+
+def test_standard_input_cannot_be_mended(project, capsys):
+    assert main(["check", "--fix", "-"]) == 2
+    assert "standard input cannot be mended" in capsys.readouterr().err
+
+
+def test_findings_carry_their_edit(project, capsys):
+    main(["check", "--format", "json", "broken.py"])
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    [fix] = finding["fixes"]
+    assert fix["applicability"] == "safe"
+    assert "+h = h + 1.0" in fix["diff"]

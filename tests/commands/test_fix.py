@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -114,3 +116,65 @@ def test_a_capture_is_mended_from_its_factory(tmp_path):
     assert "TS304" in done.stdout
     assert "captures agree with the model on every variant tried" in done.stdout
     assert "height, width = x.shape[-2] * 2, x.shape[-1] * 2" in path.read_text()
+
+
+FAULTY = """\
+import torch
+w = torch.ones(3, requires_grad=True)
+h = w.exp()
+h += 1
+h.sum().backward()
+"""
+
+
+@pytest.mark.slow
+def test_apply_may_follow_the_script_and_its_own_exit_code_is_no_failure(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("import sys\n" + FAULTY + "sys.exit(len(sys.argv) + 1)\n")
+    done = fix(tmp_path, "train.py", "--apply", "value")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "h = h + 1" in path.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "options", "words"),
+    [
+        ("import torch\nn = int(input())\n", [], "it reads its standard input, which is empty here"),
+        ("import os, torch\nos.remove('input.txt')\n" + FAULTY, [], "cannot be run again and again"),
+        ("import time, torch\ntime.sleep(600)\n", ["--timeout", "4"], "did not end within 4 seconds"),
+        (
+            "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n",
+            [],
+            "the following arguments are required: --data",
+        ),
+    ],
+)
+def test_a_program_that_cannot_be_run_again_is_one_sentence(tmp_path, source, options, words):
+    (tmp_path / "input.txt").write_text("1")
+    (tmp_path / "train.py").write_text(source)
+    done = fix(tmp_path, *options, "--apply", "train.py")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert (tmp_path / "train.py").read_text() == source
+
+
+@pytest.mark.slow
+def test_interrupting_leaves_the_sources_untouched(tmp_path):
+    source = FAULTY + "open('reached', 'w').close()\n"
+    waiting = source.replace("h.sum()", "open('begun', 'w').close(); import time; time.sleep(60)\nh.sum()")
+    path = tmp_path / "train.py"
+    path.write_text(waiting)
+    command = [sys.executable, "-m", "torchsan", "fix", "--apply", "train.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if (tmp_path / "begun").exists():
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert told.strip() == "torchsan: interrupted; nothing was written"
+    assert path.read_text() == waiting
+    assert sorted(os.listdir(tmp_path)) == ["begun", "train.py"]

@@ -55,6 +55,9 @@ def test_verified_edits_are_right_on_other_seeds(first, tmp_path):
                 with torchsan.heal():
                     want = module.train(seed)
                 assert agree(got, want), f"program {number}, seed {seed}:\n{mended.diff}"
+    print(
+        f"programs {first} to {first + CHUNK - 1}: {broken} with findings, {verified} mended and right on other seeds"
+    )
     # The test would say nothing if nothing were broken, or nothing mended.
     assert broken > CHUNK // 5
     assert verified > broken // 2

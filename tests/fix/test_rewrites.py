@@ -211,6 +211,138 @@ CASES = {
         """,
         ".numpy().copy()",
     ),
+    "state kept by the module between batches": (
+        """
+        import torch
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lstm = torch.nn.LSTM(3, 4)
+                self.hidden = (torch.zeros(1, 1, 4), torch.zeros(1, 1, 4))
+
+            def forward(self, x):
+                out, self.hidden = self.lstm(x.view(len(x), 1, -1), self.hidden)
+                return out[-1]
+
+        model = Model()
+        for _ in range(2):
+            model(torch.randn(5, 3)).sum().backward()
+        """,
+        "        self.hidden = tuple(p.detach() for p in self.hidden)\n",
+    ),
+    "one forward for two losses": (
+        """
+        import torch
+        from torch import nn
+        G, D = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        og = torch.optim.SGD(G.parameters(), lr=0.1)
+        od = torch.optim.SGD(D.parameters(), lr=0.1)
+        for _ in range(2):
+            fake = G(torch.randn(5, 2))
+            judged = D(fake)
+            d_loss = judged.mean() - D(torch.randn(5, 3)).mean()
+            g_loss = -judged.mean()
+            od.zero_grad()
+            d_loss.backward(retain_graph=True)
+            od.step()
+            og.zero_grad()
+            g_loss.backward()
+            og.step()
+        """,
+        "    od.step()\n    judged = D(fake)\n    g_loss = -judged.mean()\n",
+    ),
+    "a verdict that both losses share": (
+        """
+        import torch
+        g, d = torch.nn.Linear(2, 3), torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        og, od = torch.optim.SGD(g.parameters(), lr=0.1), torch.optim.SGD(d.parameters(), lr=0.1)
+        for _ in range(2):
+            real, fake = torch.randn(4, 3), g(torch.randn(4, 2))
+            judged = d(fake).mean()
+            d_loss = judged - d(real).mean()
+            od.zero_grad()
+            d_loss.backward(retain_graph=True)
+            od.step()
+            g_loss = (fake - real).pow(2).mean() - judged
+            og.zero_grad()
+            g_loss.backward()
+            og.step()
+        """,
+        "    od.step()\n    judged = d(fake).mean()\n",
+    ),
+    "weights stepped under a waiting loss": (
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+
+        def adapted(x):
+            inner = torch.optim.SGD(net.parameters(), lr=0.1)
+            first = net(x).pow(2).mean()
+            inner.zero_grad()
+            first.backward(create_graph=True)
+            inner.step()
+            return first
+
+        total = adapted(torch.ones(4, 2)) * 0.5
+        total.backward()
+        """,
+        "torch.func.functional_call(net, {name: p.clone() for name, p in net.named_parameters()}, (x,))",
+    ),
+    "weights clipped before the backward": (
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        for _ in range(2):
+            loss = net(torch.randn(4, 3)).pow(2).mean()
+            for p in net.parameters():
+                p.data.clamp_(-0.01, 0.01)
+            loss.backward()
+        """,
+        "    loss.backward()\n    for p in net.parameters():\n",
+    ),
+    "flag of a factory": (
+        """
+        import torch
+        from torch import nn
+        def block(inplace=True):
+            return nn.Sequential(nn.Linear(3, 3), nn.Sigmoid(), nn.ReLU(inplace))
+        block()(torch.ones(2, 3)).sum().backward()
+        """,
+        "nn.ReLU(False)",
+    ),
+    "two names for one memory": (
+        """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        h = w.exp()
+        g = h.relu_()
+        h.sigmoid_()
+        (g + h).sum().backward()
+        """,
+        "h = h.sigmoid()\ng = h\n",
+    ),
+    "hook in a lambda": (
+        """
+        import torch
+        layer = torch.nn.Linear(3, 3)
+        a, b = layer(torch.ones(2, 3)), layer(torch.zeros(2, 3))
+        b.register_hook(lambda g: g.mul_(0))
+        (a + b).pow(2).sum().backward()
+        """,
+        "b.register_hook(lambda g: g.mul(0))",
+    ),
+    "hook without a result": (
+        """
+        import torch
+        layer = torch.nn.Linear(3, 3)
+        a, b = layer(torch.ones(2, 3)), layer(torch.zeros(2, 3))
+        def halve(g):
+            g.mul_(0.5)
+        b.register_hook(halve)
+        (a + b).pow(2).sum().backward()
+        """,
+        "    return g.mul(0.5)",
+    ),
 }
 
 

@@ -45,6 +45,24 @@ PROGRAMS = {
             opt.step()
         model.load_state_dict(best)
     """,
+    "TS203 best state as a new dictionary of the same tensors": """
+        best = {name: value for name, value in model.state_dict().items()}  # cause
+        train_step()
+        model.load_state_dict(best)
+    """,
+    "TS203 best state through dict()": """
+        best = dict(model.state_dict())  # cause
+        train_step()
+        model.load_state_dict(best)
+    """,
+    "TS203 teacher that shares the student's memory": """
+        teacher = nn.Linear(4, 1)
+        for t, s in zip(teacher.parameters(), model.parameters()):
+            t.data = s.data  # cause
+            t.requires_grad_(False)
+        train_step()
+        teacher(x)
+    """,
     "TS203 best state saved to a file": """
         import io
         best_state = model.state_dict()  # cause
@@ -109,6 +127,21 @@ PROGRAMS = {
         raw = torch.randn(5, 4)
         clean = normalise(raw)
         loss = model(clean).mean() + model(raw).mean()
+    """,
+    "TS204 read on the right of the call": """
+        def centred(t):
+            t -= t.mean(1, keepdim=True)  # written
+            return t
+
+        loss = (model(centred(x)) - x).pow(2).mean()
+        loss.backward()
+    """,
+    "TS204 read on the left of the call": """
+        def centred(t):
+            t -= t.mean(1, keepdim=True)  # written
+            return t * 2
+
+        loss = (x + centred(x)).mean()
     """,
     "TS204 in-place layer first in a branch": """
         branch = nn.Sequential(nn.SiLU(inplace=True), nn.Linear(4, 4))  # cause

@@ -259,24 +259,45 @@ SILENT = {
     "numpy after the save": """
         h = torch.ones(4)
         y = layer(x) * h  # saved
-        a = h.numpy()  # written
-        a[0] = 5.0
+        a = h.numpy()
+        a[0] = 5.0  # written
         y.sum().backward()
     """,
     "from_numpy before the save": """
         import numpy as np
         buffer = np.ones((3, 4), dtype=np.float32)
-        batch = torch.from_numpy(buffer)  # written
+        batch = torch.from_numpy(buffer)
         y = layer(batch)  # saved
-        buffer[:] = 7.0
+        buffer[:] = 7.0  # written
         y.sum().backward()
     """,
     "array protocol": """
         import numpy as np
         h = torch.ones(4)
         y = layer(x) * h  # saved
-        a = np.asarray(h)  # written
-        a += 1
+        a = np.asarray(h)
+        a += 1  # written
+        y.sum().backward()
+    """,
+    "numpy in a helper": """
+        def centred(values):
+            values -= values.mean()  # written
+            return values
+
+        h = torch.ones(4)
+        h[0] = 2
+        y = layer(x) * h  # saved
+        picture = h.numpy()
+        centred(picture + 0)
+        centred(picture)
+        y.sum().backward()
+    """,
+    "numpy functions with out": """
+        import numpy as np
+        h = torch.ones(4)
+        y = layer(x) * h  # saved
+        a = h.numpy()
+        np.multiply(a, 2, out=a)  # written
         y.sum().backward()
     """,
     "dlpack": """
@@ -290,8 +311,8 @@ SILENT = {
     "storage": """
         h = torch.ones(4)
         y = layer(x) * h  # saved
-        s = h.untyped_storage()  # written
-        s[0] = 7
+        s = h.untyped_storage()
+        s[0] = 7  # written
         y.sum().backward()
     """,
     "fused optimizer": """
@@ -339,3 +360,19 @@ def _check(watched) -> None:
     assert watched.marked("saved") <= watched.lines("saved")
     assert watched.lines("mutated") <= watched.marked("written")
     assert all(finding.certainty == "proved" for finding in watched.alarms)
+
+
+def test_a_layers_input_is_called_by_the_users_name(watch_program):
+    program = """
+        act = nn.ELU(inplace=True)
+        stem = layer(x).tanh()
+        mid = layer(stem)
+        (act(stem) + mid).sum().backward()
+    """
+    watched = watch_program(SETUP + _dedent(program))
+    assert "`stem` was overwritten" in watched.alarms[0].message
+
+
+def test_memory_written_through_numpy_is_called_by_its_name_in_torch(watch_program):
+    watched = watch_program(SETUP + _dedent(SILENT["numpy after the save"]))
+    assert watched.alarms[0].message.startswith("`h`, saved by `mul`")

@@ -99,6 +99,17 @@ def test_a_finding_can_be_ignored_by_a_quick_fix(said: dict[str, Any]) -> None:
     assert (edit.range.start.line, edit.range.start.character) == (3, 30)
 
 
+def test_a_finding_can_be_mended_by_a_quick_fix(said: dict[str, Any]) -> None:
+    action = said["actions"][0]
+    assert action.title == "𝒉𝒉 = 𝒉𝒉 + 1 (safe)"
+    lines = BAD.splitlines(keepends=True)
+    for edit in action.edit.changes[URI]:
+        first, last = edit.range.start, edit.range.end
+        assert (first.character, last.character) == (0, 0)
+        lines[first.line : last.line] = [edit.new_text]
+    assert "".join(lines) == BAD.replace("𝒉𝒉 += 1", "𝒉𝒉 = 𝒉𝒉 + 1")
+
+
 def test_text_is_checked_as_it_changes(said: dict[str, Any]) -> None:
     assert said["changed 2"] == []
     assert [diagnostic.code for diagnostic in said["changed 3"]] == ["TS101"]

@@ -156,6 +156,56 @@ def test_a_real_run_is_shown(browser: Browser, tmp_path: Path) -> None:
             browser.screenshot(Path(pictures) / f"report-{scheme}.png")
 
 
+OVERWRITTEN = """\
+import torch
+
+w = torch.ones(3, requires_grad=True)
+h = torch.exp(w)
+h += 1
+h.sum().backward()
+"""
+FROZEN = """\
+import torch
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+
+def make():
+    return Net(), (torch.ones(2, 3),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["check", "train.py"], "TS101"),
+        (["fix", "train.py"], "TS101"),
+        (["verify", "--method", "jit.trace", "frozen.py:make"], "TS301"),
+    ],
+    ids=["check", "fix", "verify"],
+)
+def test_every_verb_makes_a_page(browser: Browser, tmp_path: Path, words: list[str], code: str) -> None:
+    (tmp_path / "train.py").write_text(OVERWRITTEN)
+    (tmp_path / "frozen.py").write_text(FROZEN)
+    command = [sys.executable, "-m", "torchsan", words[0], "--html", "report.html", *words[1:]]
+    environment = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=300)
+    assert done.returncode == 1
+    browser.open(tmp_path / "report.html")
+    browser.settle()
+    assert code in browser.text("#detail h2")
+    if words[0] == "verify":
+        assert "unfaithful" in browser.text("#captures-panel table")
+        assert "parts from eager here at frozen.py:6" in browser.text(".tree .differs")
+    else:
+        assert browser.text(".diff .plus") == "+h = h + 1"
+
+
 def test_captures_are_a_table_of_methods_and_variants(browser: Browser, tmp_path: Path) -> None:
     report = sample(tmp_path)
     report.extra["modules"] = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ import torchsan
 from tests.verify import programs
 from torchsan.errors import UsageError
 from torchsan.model import Report
-from torchsan.verify.methods import onnx_missing
+from torchsan.verify.methods import has_writes, onnx_missing
 
 
 def outcomes(report: Report) -> dict[str, str]:
@@ -109,3 +111,41 @@ def test_attributes_that_are_results_of_computations_do_not_stand_in_the_way() -
     model = torch.nn.Linear(3, 2)
     model.cached = model.weight * 2
     assert outcomes(torchsan.verify(model, (torch.ones(2, 3),), methods=["jit.trace"])) == {"jit.trace": "faithful"}
+
+
+class PlainTensor(torch.nn.Module):
+    """Keeps a count in a tensor that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = torch.zeros(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return x + self.count
+
+
+class Appends(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = [1]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(2)
+        return x * len(self.seen)
+
+
+def test_a_capture_is_used_again_only_when_nothing_hidden_can_have_changed() -> None:
+    x = torch.ones(3)
+    rectified = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(inplace=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        leaves_something = [
+            torch.jit.trace(PlainTensor(), x, check_trace=False),
+            torch.jit.script(PlainTensor()),
+            torch.jit.script(Appends()),
+            torch.export.export(PlainTensor(), (x,)),
+        ]
+        leaves_nothing = [torch.jit.trace(rectified, x), torch.export.export(torch.nn.Linear(3, 3), (x,))]
+    assert all(has_writes(capture) for capture in leaves_something)
+    assert not any(has_writes(capture) for capture in leaves_nothing)

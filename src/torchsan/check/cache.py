@@ -27,7 +27,7 @@ def fingerprint() -> str:
     """Changes whenever the tool would answer differently: version, Python, and our own files."""
     root = Path(__file__).parent.parent
     parts = [__version__, table_version(), sys.version]
-    for folder in ("check", "rules", "effects"):
+    for folder in ("check", "rules", "effects", "fix", "fix/rewrites"):
         parts += [f"{e.name}{e.stat().st_mtime_ns}" for e in sorted(os.scandir(root / folder), key=lambda e: e.name)]
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 

@@ -118,7 +118,14 @@ def _check(path: str, possible: bool, thorough: bool) -> Entry:
         return path, (-1, -1), "", Result(shown_path(path), error=reason)
     digest = digest_of(path, data)
     try:
-        return path, stamp, digest, analyse(source_of(path, data), possible=possible, thorough=thorough)
+        source = source_of(path, data)
+        result = analyse(source, possible=possible, thorough=thorough)
+        if result.findings and not source.cells:
+            # Imported late: most files have nothing to mend.
+            from torchsan.fix.static import with_fixes
+
+            result.findings = with_fixes(path, data, result.findings, result.findings, possible=possible)
+        return path, stamp, digest, result
     except Unreadable as error:
         return path, stamp, digest, Result(shown_path(path), error=str(error))
     except Exception as error:

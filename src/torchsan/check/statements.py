@@ -242,7 +242,9 @@ class Statements(Parts):
             elif target.attr == "data" and owner.sure:
                 behind = self.torch.method_data(owner, node)
                 module = self.forward_of(scope)
-                if owner.storage.kind == "parameter" and module:
+                # `w.data = w.data * mask` projects what was learnt, it does not replace it.
+                projects = isinstance(node, ast.Assign) and ast.unparse(target.value) in ast.unparse(node.value)
+                if owner.storage.kind == "parameter" and module and not projects:
                     self.machine.facts.append(self.machine.tell.rewritten(owner, node, target.value, module))
                 self.machine.write(behind, node, ".data =", target.value)
 

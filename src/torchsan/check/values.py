@@ -246,7 +246,8 @@ def parameters_of(value: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
         return
     seen.add(id(value))
     if isinstance(value, Tensor):
-        if value.leaf and value.wants_grad == Grad.YES:
+        # A parameter stays one while its gradient is switched off.
+        if value.leaf and (value.wants_grad == Grad.YES or value.storage.kind == "parameter"):
             yield value
         return
     below: list[Any] = []

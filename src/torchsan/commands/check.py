@@ -8,6 +8,7 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchsan.check import baseline
 from torchsan.check.analyse import Result, analyse
@@ -18,7 +19,11 @@ from torchsan.check.runner import Progress, check_files, default_jobs
 from torchsan.commands.output import CLEAN, FAILED, FOUND, add_output_options, check_output, emit
 from torchsan.errors import UsageError
 from torchsan.model import Finding, Report
+from torchsan.model.source import real_path, shown_path
 from torchsan.rules import all_rules
+
+if TYPE_CHECKING:
+    from torchsan.fix.static import Mended
 
 LARGE = 300
 
@@ -34,6 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--baseline", metavar="FILE", help="known findings to keep quiet; made when it is not there")
     group.add_argument("--update-baseline", action="store_true", help="drop from the baseline what is mended")
     group.add_argument("--statistics", action="store_true", help="count findings by rule")
+    group.add_argument("--fix", action="store_true", help="write the edits that are safe without a run")
+    group.add_argument("--unsafe-fixes", action="store_true", help="write the other edits, too: look at them")
+    group.add_argument("--diff", action="store_true", help="only show what --fix would write")
     group.add_argument("--stdin-name", default="<stdin>", metavar="NAME", help="the name of standard input")
     group.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
     group.add_argument("--no-cache", action="store_true", help="check every file again")
@@ -44,10 +52,16 @@ def execute(args: argparse.Namespace) -> int:
     check_output(args)
     config = _config(args)
     args.possible = args.possible or config.possible
+    mends = _mend(args, config)
+    if args.diff:
+        return FOUND if mends else CLEAN
     results = _results(args, config)
     report = Report(command=["check", *args.paths])
     errors = [f"{r.path}: {r.error}" for r in results if r.error]
     report.notes += [f"{r.path}:{remark}" for r in results for remark in r.remarks]
+    if mends:
+        report.extra = {"fixed": sum(len(mend.findings) for mend in mends)}
+        report.notes += [_mended_words(mend) for mend in mends]
     _gather(report, _without_known([f for r in results for f in r.findings], config, args, report), config)
     for error in errors:
         print(f"torchsan: {error}", file=sys.stderr)
@@ -73,6 +87,40 @@ def _config(args: argparse.Namespace) -> Config:
     if args.update_baseline and not config.baseline:
         raise UsageError("--update-baseline needs --baseline FILE")
     return config
+
+
+def _mend(args: argparse.Namespace, config: Config) -> list[Mended]:
+    """What --fix and --unsafe-fixes ask for: done before checking, so that the report tells what is left."""
+    if not (args.fix or args.unsafe_fixes or args.diff):
+        return []
+    if "-" in args.paths:
+        raise UsageError("standard input cannot be mended: name the file")
+    from torchsan.fix import files
+    from torchsan.fix.source import diff
+    from torchsan.fix.static import mend
+
+    def wanted(finding: Finding) -> bool:
+        return config.wants(finding.code) and (args.possible or finding.certainty != "possible")
+
+    mends = []
+    for result in _results(args, config):
+        if any(wanted(finding) for finding in result.findings) and result.path.endswith(".py"):
+            path = real_path(result.path)
+            done = mend(path, Path(path).read_bytes(), unsafe=args.unsafe_fixes, wanted=wanted, possible=args.possible)
+            mends += [done] if done is not None else []
+    if not args.diff:
+        files.write((done.before, done.after) for done in mends)
+        return mends
+    for done in mends:
+        print(diff(done.before, done.after), end="")
+    return mends
+
+
+def _mended_words(done: Mended) -> str:
+    counts = Counter(fix.applicability for finding in done.findings for fix in finding.fixes)
+    how = " and ".join(f"{count} {label}" for label, count in sorted(counts.items()))
+    edits = "edit" if counts.total() == 1 else "edits"
+    return f"{shown_path(done.before.path)}: {how} {edits} written"
 
 
 def _results(args: argparse.Namespace, config: Config) -> list[Result]:
@@ -154,7 +202,6 @@ def _show_cells(findings: list[Finding]) -> None:
     """Make the lines of notebook cells known to renderers, and forget lines of files that have changed."""
     linecache.checkcache()
     from torchsan.check.files import read
-    from torchsan.model.source import real_path
 
     notebooks = {f.primary.path.rpartition(":cell ")[0] for f in findings}
     for path in notebooks - {""}:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_output, emit
@@ -11,13 +12,25 @@ from torchsan.fix import files
 from torchsan.fix.engine import Engine
 from torchsan.fix.labs import Captures, Lab, Subprocess
 from torchsan.fix.outcome import Outcome
+from torchsan.fix.trial import Trial
 from torchsan.model import Report
 from torchsan.model.source import shown_path, source_lines
 from torchsan.observe import program
 
+INTERRUPTED = 130
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "torchsan fix [options] (SCRIPT | -m MODULE | FILE.py:factory) [arguments of the program …]"
+    parser.usage = (
+        "torchsan fix [options] (SCRIPT | -m MODULE | FILE.py:factory) [--apply] [arguments of the program …]"
+    )
+    _add_options(parser)
+    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="fix a module")
+    parser.add_argument("script", nargs="?", help="the script to fix")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_output_options(parser)
     group = parser.add_argument_group("fixing")
     group.add_argument("--apply", action="store_true", help="write the proved edits to the files")
@@ -33,9 +46,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="for FILE.py:factory, the way of capturing that must be faithful (default jit.trace)",
     )
     group.add_argument("--quiet", action="store_true", help="do not tell what is being tried")
-    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="fix a module")
-    parser.add_argument("script", nargs="?", help="the script to fix")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
 
 
 def _positive(text: str) -> int:
@@ -45,11 +55,40 @@ def _positive(text: str) -> int:
     return number
 
 
+def _take_own_options(args: argparse.Namespace) -> None:
+    """`torchsan fix train.py --apply`: what stands after the script is its own, but for this; `--` ends that, too."""
+    rest = args.arguments
+    if args.script is not None and _factory(args.script):
+        # A factory takes no arguments: all that follows is ours.
+        parser = argparse.ArgumentParser(prog="torchsan fix", add_help=False)
+        _add_options(parser)
+        parser.parse_args(rest, args)
+        args.arguments = []
+        return
+    ours = rest[: rest.index("--")] if "--" in rest else rest
+    if "--apply" in ours:
+        args.apply = True
+        rest = [a for a in ours if a != "--apply"] + rest[len(ours) :]
+    args.arguments = rest[1:] if rest[:1] == ["--"] else rest
+
+
+def _factory(script: str) -> bool:
+    where, colon, factory = script.rpartition(":")
+    return bool(colon) and where.endswith(".py") and factory.isidentifier()
+
+
 def execute(args: argparse.Namespace) -> int:
+    _take_own_options(args)
     check_output(args)
     lab = _lab(args)
-    with _Progress(quiet=args.quiet) as progress:
-        outcome = Engine(lab, tell=progress.tell).run()
+    # To be ended is to be interrupted: the trial that is running must not go on alone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _Progress(quiet=args.quiet) as progress:
+            outcome = Engine(lab, tell=progress.tell).run()
+    except KeyboardInterrupt:
+        print("torchsan: interrupted; nothing was written", file=sys.stderr)
+        return INTERRUPTED
     _check_rerun(outcome)
     if args.apply and outcome.changed:
         for path in outcome.changed:
@@ -68,9 +107,8 @@ def _lab(args: argparse.Namespace) -> Lab:
         return Subprocess(None, args.module[0], [*args.module[1:], *rest], args.steps, args.timeout, args.sandbox)
     if args.script is None:
         raise UsageError("name a script to fix, or a module with -m")
-    where, colon, factory = args.script.rpartition(":")
-    if colon and where.endswith(".py") and factory.isidentifier():
-        program.load_script(where, [])
+    if _factory(args.script):
+        program.load_script(args.script.rpartition(":")[0], [])
         return Captures(args.script, args.method or ["jit.trace"], args.timeout)
     program.load_script(args.script, args.arguments)  # says what is wrong with the file, if something is
     return Subprocess(args.script, None, args.arguments, args.steps, args.timeout, args.sandbox)
@@ -79,12 +117,19 @@ def _lab(args: argparse.Namespace) -> Lab:
 def _check_rerun(outcome: Outcome) -> None:
     """A program that fails for reasons of its own cannot be fixed by us."""
     first = outcome.first
-    if first.failed and not first.alarms:
-        raise UsageError(f"the program does not run here, and not for a reason that torchsan knows: {_why(outcome)}")
+    if (first.error or (first.status and not first.passes)) and not first.alarms:
+        if first.timed_out:
+            raise UsageError(f"{first.error}; --steps 1 ends it after one backward pass, --timeout gives it longer")
+        raise UsageError(f"the program does not run here, and not for a reason that torchsan knows: {_why(first)}")
 
 
-def _why(outcome: Outcome) -> str:
-    return outcome.first.error or f"it exits with {outcome.first.status}"
+def _why(first: Trial) -> str:
+    if first.error.startswith("EOFError"):
+        return "it reads its standard input, which is empty here"
+    if first.error:
+        return first.error
+    said = first.output.strip().splitlines()[-1:]
+    return f"it exits with {first.status}" + (f" ({said[0].strip()})" if said else "")
 
 
 def _report(outcome: Outcome, args: argparse.Namespace) -> Report:

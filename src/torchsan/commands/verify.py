@@ -35,14 +35,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def _progress(wanted: bool) -> Iterator[Callable[[str], None] | None]:
+def _progress(wanted: bool, budget: float) -> Iterator[Callable[[str], None] | None]:
     if not wanted or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
+    from torchsan.report.progress import budget_bar
 
-    with Console(stderr=True).status("torchsan verify") as status:
-        yield lambda text: status.update(f"torchsan verify: {text}")
+    with budget_bar(sys.stderr, budget) as update:
+        yield update
 
 
 def _checked(args: argparse.Namespace) -> None:
@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
     if (args.train or args.eval) and hasattr(model, "train"):
         model.train(args.train)
         code += f"\nmodel.train({args.train})"
-    with _progress(args.format == "full") as progress:
+    with _progress(args.format == "full", args.budget) as progress:
         if args.artifact:
             from torchsan.verify.certificate import check_artifact
 

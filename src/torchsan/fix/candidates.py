@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torchsan.errors import UsageError
 from torchsan.fix.files import is_users
-from torchsan.fix.source import Edit, Source, real
+from torchsan.fix.source import Edit, Source, line_map, real
+from torchsan.fix.trial import Alias, Aliases
 from torchsan.model import Finding, Span
 from torchsan.model.source import real_path
 from torchsan.rules import all_rules
@@ -16,11 +17,13 @@ from torchsan.rules import all_rules
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One idea: edits to one file, in one sentence."""
+    """One idea: edits to one file, in one sentence; with the rewrite that had it, and the span it had it for."""
 
     title: str
     source: Source
     edits: tuple[Edit, ...]
+    rewrite: str = ""
+    span: Span | None = None
 
     def result(self) -> Source | None:
         after = self.source.edited(self.edits)
@@ -32,6 +35,8 @@ class Sources:
     """The files of the project as they stand after the edits accepted so far."""
 
     files: dict[str, Source] = field(default_factory=dict)
+    # Names that share the memory which a line writes, as a healed run of these sources saw them.
+    aliases: Aliases = field(default_factory=dict)
 
     def get(self, path: str) -> Source | None:
         key = real(real_path(path))
@@ -45,7 +50,19 @@ class Sources:
         return self.files[key]
 
     def with_file(self, source: Source) -> Sources:
-        return Sources({**self.files, source.path: source})
+        return Sources({**self.files, source.path: source}, self._moved_aliases(source))
+
+    def _moved_aliases(self, new: Source) -> Aliases:
+        old = self.files.get(new.path)
+        lines = {was: now for now, was in line_map(old, new).items()} if old is not None else {}
+
+        def moved(path: str, line: int) -> int:
+            return lines.get(line, line) if path == new.path else line
+
+        return {
+            (path, moved(path, line)): [replace(a, line=moved(a.path, a.line)) for a in found]
+            for (path, line), found in self.aliases.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +73,10 @@ class Spot:
     span: Span
     finding: Finding
     sources: Sources
+
+    @property
+    def aliases(self) -> list[Alias]:
+        return self.sources.aliases.get((self.source.path, self.span.line), [])
 
     def spots(self, *roles: str) -> Iterator[Spot]:
         """The finding's other spans of these roles that lie in files we may edit."""
@@ -77,7 +98,7 @@ def candidates(finding: Finding, sources: Sources) -> Iterator[Candidate]:
             if source is None:
                 continue
             for title, edits in REWRITES[name](Spot(source, span, finding, sources)):
-                candidate = Candidate(title, source, tuple(edits))
+                candidate = Candidate(title, source, tuple(edits), name, span)
                 after = candidate.result()
                 if after is not None and (source.path, after.raw) not in seen:
                     seen.add((source.path, after.raw))

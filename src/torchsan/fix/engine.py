@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from torchsan.errors import UsageError
 from torchsan.fix.candidates import Candidate, Sources, candidates
 from torchsan.fix.labs import Lab
 from torchsan.fix.outcome import Mend, Outcome, as_written
-from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict, compare, judge, same_write
-from torchsan.fix.source import Source, real
-from torchsan.fix.trial import Trial
+from torchsan.fix.proof import (
+    BY_REFERENCE,
+    MAYBE_BY_REFERENCE,
+    Case,
+    Verdict,
+    compare,
+    judge,
+    proved_by_reference,
+    same_write,
+)
+from torchsan.fix.source import Edit, Source, line_map, real
+from torchsan.fix.trial import Mode, Trial
 from torchsan.model import Finding
 from torchsan.model.source import real_path
 
+Key = tuple[object, ...]
+# Attempts to mend all at once before one is taken after another.
+TOGETHER = 3
 Step = tuple[Candidate, Verdict, Trial]
 
 
@@ -27,28 +39,90 @@ class Engine:
         self.sources = Sources()
         self.files: dict[str, Source] = {}
         self.changed: dict[str, Source] = {}
+        self._first: Trial | None = None
         self._reference: Trial | None = None
+        self._healed_once = False
 
     def run(self) -> Outcome:
         self.tell("running the program under the recorder")
-        current = self.lab.run({}, "watch")
+        current = self._run({}, "watch")
         outcome = Outcome(current, last=current, files=self.files)
-        given_up: set[tuple[object, ...]] = set()
+        # What could not be mended, and how many edits had been accepted when it was tried.
+        given_up: dict[Key, int] = {}
         while self.lab.runs < self.budget:
-            target = _next_target(current, given_up)
+            target = _next_target(current, given_up, len(outcome.accepted))
             if target is None:
                 break
-            mend, after = self._mend(target, current)
-            outcome.mends.append(mend)
+            mends, after = self._mend_together(target, current)
             if after is None:
-                given_up.add(_key(target))
+                mend, after = self._mend(target, current)
+                mends = [mend]
+            if after is None:
+                given_up[_key(target)] = len(outcome.accepted)
+                outcome.mends = [m for m in outcome.mends if m.accepted or _key(m.finding) != _key(mends[0].finding)]
             else:
                 current = outcome.last = after
+            outcome.mends += mends
+        outcome.forget_what_is_gone()
         _settle(outcome)
         if all(mend.proved for mend in outcome.mends if mend.candidate is not None):
             outcome.changed = {p: s for p, s in self.changed.items() if s.raw != self.files[p].raw}
         outcome.runs = self.lab.runs
         return outcome
+
+    def _run(self, changed: dict[str, Source], mode: Mode) -> Trial:
+        trial = self.lab.run(changed, mode)
+        escaped = self._first is not None and bool(self._first.error)
+        same = self._reference is not None and trial.status == self._reference.status
+        if not trial.error and (escaped or same):
+            # Errors are not caught by the program: an exit code is what it means to say.
+            trial.status = 0
+        self._first = self._first or trial
+        return trial
+
+    def _mend_together(self, target: Finding, before: Trial) -> tuple[list[Mend], Trial | None]:
+        """The first idea for every overwritten value at once: the healed run tells them all, not only the first."""
+        reference = self._healed(target) if target.code in BY_REFERENCE else None
+        others = _other_writes(target, reference) if reference is not None else []
+        if reference is None or not others:
+            return [], None
+        ideas = [(finding, list(candidates(finding, self.sources))) for finding in (target, *others)]
+        tried = {_place(finding): 0 for finding, _ in ideas}
+        changed: dict[str, Source] = {}
+        for _ in range(TOGETHER):
+            together = [
+                (finding, known[tried[_place(finding)]])
+                for finding, known in ideas
+                if tried[_place(finding)] < len(known)
+            ]
+            changed = _merged([candidate for _, candidate in together])
+            if len(together) < 2 or not changed:
+                return [], None
+            self.tell(f"{target.code}: trying {len(together)} edits together")
+            after = self._run({**self.changed, **changed}, "watch")
+            stubborn = {self._place_before(finding, changed) for finding in after.alarms} & set(tried)
+            if not stubborn:
+                break
+            # The next idea for those that the first did not help.
+            tried.update({place: tried[place] + 1 for place in stubborn})
+        if after.failed or after.alarms or compare(reference, after, whole=True):
+            return [], None
+        words = proved_by_reference(after)
+        mends = [Mend(as_written(finding, self.sources, self.files)) for finding, _ in together]
+        for mend, (_, candidate) in zip(mends, together, strict=True):
+            mend.candidate, mend.verdict = candidate, Verdict("proved", words, equal=True)
+            self.files.setdefault(candidate.source.path, candidate.source)
+        mends[0].cost_bytes = _extra(before, after)
+        for path, source in changed.items():
+            self.changed[path] = source
+            self.sources = self.sources.with_file(source)
+        return mends, after
+
+    def _place_before(self, finding: Finding, changed: dict[str, Source]) -> tuple[str, int]:
+        """Where the write of a finding stood before the edits."""
+        path, line = _place(finding)
+        old, new = self.sources.get(path), changed.get(path)
+        return path, (line_map(old, new).get(line, 0) if old is not None and new is not None else line)
 
     def _mend(self, target: Finding, before: Trial) -> tuple[Mend, Trial | None]:
         mend = Mend(as_written(target, self.sources, self.files))
@@ -66,6 +140,9 @@ class Engine:
                 # What is left may be one more fault of this write, or of its kind: another candidate may mend all.
                 partial = partial or (candidate, verdict, after)
         if partial is None:
+            reasons = {why for _, why in mend.dropped}
+            if len(reasons) == 1 and reasons.pop().startswith("it fails") and self.lab.runs < self.budget:
+                self._check_again(self._run(dict(self.changed), "watch"))
             return mend, None
         return self._accept(mend, partial, before), partial[2]
 
@@ -75,9 +152,14 @@ class Engine:
         assert new is not None
         reference = self._healed(target)
         self.tell(f"{target.code}: trying {candidate.title}")
-        after = self.lab.run({**self.changed, new.path: new}, "watch")
+        after = self._run({**self.changed, new.path: new}, "watch")
         case = Case(target, before, reference, after, candidate.source, new)
         verdict = judge(case)
+        if reference is None and self._healed_once and not before.failed and verdict.kind != "dropped":
+            # The healed run has shown what the program computes: an edit for something else must not change that.
+            problem = compare(self._reference or before, after, whole=True)
+            if problem:
+                verdict = Verdict("dropped", f"it changes what the program computes: {problem}")
         if verdict.kind == "progress" and reference is not None:
             verdict = self._checked_by_healing(reference, new)
         return verdict, after, any(same_write(case, found) for found in after.alarms)
@@ -85,7 +167,7 @@ class Engine:
     def _checked_by_healing(self, reference: Trial, new: Source) -> Verdict:
         """While other faults stop the program only its healed run can show that an edit changed nothing else."""
         self.tell("running the candidate healed")
-        healed = self.lab.run({**self.changed, new.path: new}, "heal")
+        healed = self._run({**self.changed, new.path: new}, "heal")
         problem = compare(reference, healed, whole=True)
         if problem:
             return Verdict("dropped", problem)
@@ -105,12 +187,21 @@ class Engine:
             self._reference = None
         return mend
 
+    def _check_again(self, again: Trial) -> None:
+        """The same program must fail in the same way, or not at all: else it cannot be tried again and again."""
+        known = self._first is not None and again.error == self._first.error
+        if again.error and not again.explained and not known and not self.changed:
+            raise UsageError(f"the program cannot be run again and again: its second run fails with {again.error}")
+
     def _healed(self, target: Finding) -> Trial | None:
         if target.code not in BY_REFERENCE | MAYBE_BY_REFERENCE:
             return None
         if self._reference is None:
             self.tell("running it healed, for the reference")
-            self._reference = self.lab.run(dict(self.changed), "heal")
+            self._reference = self._run(dict(self.changed), "heal")
+            self._healed_once = True
+            self.sources.aliases = self._reference.aliases
+            self._check_again(self._reference)
         return self._reference
 
 
@@ -118,11 +209,12 @@ def _settle(outcome: Outcome) -> None:
     """Edits that were but a step towards a clean program count only if the steps after them led there."""
     assert outcome.last is not None
     for mend in outcome.mends:
-        if mend.verdict is not None and not mend.proved:
-            if outcome.last.failed:
-                mend.verdict = replace(mend.verdict, words="not proved: the program still stops at another fault")
-            else:
-                mend.verdict = Verdict("proved", "runs together with the other edits, and the fault is gone")
+        if mend.verdict is not None and outcome.last.failed:
+            # No edit is called verified as long as its program ends in an error.
+            words = "this fault is gone, but not proved: the program still stops at another one"
+            mend.verdict = Verdict("progress", words)
+        elif mend.verdict is not None and not mend.proved:
+            mend.verdict = Verdict("proved", "runs together with the other edits, and the fault is gone")
 
 
 def _extra(before: Trial, after: Trial) -> int:
@@ -130,11 +222,36 @@ def _extra(before: Trial, after: Trial) -> int:
     return max((b - a for a, b in zip(before.kept, after.kept, strict=False)), default=0)
 
 
-def _key(finding: Finding) -> tuple[object, ...]:
+def _merged(chosen: list[Candidate]) -> dict[str, Source]:
+    """The files after all edits of several candidates; nothing when they get in each other's way."""
+    edits: dict[str, tuple[Source, set[Edit]]] = {}
+    for candidate in chosen:
+        edits.setdefault(candidate.source.path, (candidate.source, set()))[1].update(candidate.edits)
+    merged = {path: source.edited(all_edits) for path, (source, all_edits) in edits.items()}
+    return {path: source for path, source in merged.items() if source is not None} if all(merged.values()) else {}
+
+
+def _other_writes(target: Finding, reference: Trial) -> list[Finding]:
+    """Findings of the healed run about other writes than this one, one for each write."""
+    seen = {_place(target)}
+    found = []
+    for finding in reference.alarms:
+        if finding.code in BY_REFERENCE and _place(finding) not in seen:
+            seen.add(_place(finding))
+            found.append(finding)
+    return found
+
+
+def _place(finding: Finding) -> tuple[str, int]:
+    return real(real_path(finding.primary.path)), finding.primary.line
+
+
+def _key(finding: Finding) -> Key:
     return (finding.code, real(real_path(finding.primary.path)), finding.primary.line, finding.message)
 
 
-def _next_target(trial: Trial, given_up: set[tuple[object, ...]]) -> Finding | None:
-    """What stopped the program first; then the rest in the order in which it was found."""
-    waiting = [finding for finding in trial.alarms if _key(finding) not in given_up]
-    return min(waiting, key=lambda finding: finding.level != "error", default=None)
+def _next_target(trial: Trial, given_up: dict[Key, int], accepted: int) -> Finding | None:
+    """What stopped the program first, then the rest; at last, once more, what other edits may have freed."""
+    fresh = [finding for finding in trial.alarms if _key(finding) not in given_up]
+    again = [finding for finding in trial.alarms if given_up.get(_key(finding), accepted) < accepted]
+    return min(fresh or again, key=lambda finding: finding.level != "error", default=None)

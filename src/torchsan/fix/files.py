@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sysconfig
 import tempfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from torchsan.errors import UsageError
 from torchsan.fix.source import Source
@@ -30,8 +33,33 @@ def write(changes: Iterable[tuple[Source, Source]]) -> None:
             raise UsageError(f"{before.path} changed while torchsan was at work; nothing was written")
         if not os.access(before.path, os.W_OK):
             raise UsageError(f"{before.path} cannot be written; nothing was written")
-    for before, after in pairs:
-        _replace(before.path, after.raw)
+    ready: list[tuple[str, str]] = []
+    try:
+        for before, after in pairs:
+            ready.append((_prepared(before.path, after.raw), before.path))
+        with _uninterrupted():
+            while ready:
+                os.replace(*ready[0])
+                ready.pop(0)
+    finally:
+        for scratch, _ in ready:
+            os.unlink(scratch)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until all files are in place: some with the edits and some without would be worse than either."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _current(path: str) -> bytes | None:
@@ -42,7 +70,8 @@ def _current(path: str) -> bytes | None:
         return None
 
 
-def _replace(path: str, content: bytes) -> None:
+def _prepared(path: str, content: bytes) -> str:
+    """A file beside the old one, with its mode, that only needs its name."""
     mode = os.stat(path).st_mode
     handle, scratch = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".torchsan-")
     try:
@@ -51,7 +80,7 @@ def _replace(path: str, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(scratch, mode & 0o7777)
-        os.replace(scratch, path)
     except BaseException:
         os.unlink(scratch)
         raise
+    return scratch

@@ -98,7 +98,7 @@ def _in_a_process(module: str, request: object, scratch: str, folder: str, timeo
         output.seek(0)
         text = output.read().decode(errors="replace")
     if not ended:
-        return Trial(error=f"it did not end within {timeout:.0f} seconds", output=text)
+        return Trial(error=f"the program did not end within {timeout:.0f} seconds", timed_out=True, output=text)
     return _answer(answer, process.returncode, text)
 
 

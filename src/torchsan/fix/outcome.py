@@ -23,14 +23,20 @@ class Mend:
     dropped: list[tuple[str, str]] = field(default_factory=list)
 
     @property
+    def accepted(self) -> bool:
+        return self.candidate is not None
+
+    @property
     def proved(self) -> bool:
         return self.verdict is not None and (self.verdict.kind == "proved" or self.verdict.equal)
 
     def shown(self) -> Finding:
         """The finding with its fix: the proved edit, else the ideas that nobody could prove."""
         if self.candidate is None or self.verdict is None:
-            notes = tuple(f"tried and dropped: {title} ({why})" for title, why in self.dropped[:4])
-            if not notes:
+            notes = tuple(f"tried and dropped: {title} ({_short(why)})" for title, why in self.dropped[:4])
+            if notes:
+                notes = (f"no edit could be proved, of {len(self.dropped)} that were tried", *notes)
+            else:
                 notes = ("no rewrite that could be tried is known for this place",)
             return replace(self.finding, notes=self.finding.notes + notes)
         after = self.candidate.result()
@@ -40,6 +46,10 @@ class Mend:
         label: Applicability = "verified" if self.proved else "unsafe"
         changes = diff(self.candidate.source, after)
         return replace(self.finding, fixes=(Fix(self.candidate.title, label, changes, self.cost_bytes, proof),))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 160 else f"{text[:159]}…"
 
 
 @dataclass(slots=True)
@@ -52,6 +62,15 @@ class Outcome:
     changed: dict[str, Source] = field(default_factory=dict)
     runs: int = 0
     last: Trial | None = None
+
+    @property
+    def accepted(self) -> list[Mend]:
+        return [mend for mend in self.mends if mend.accepted]
+
+    def forget_what_is_gone(self) -> None:
+        """A finding that could not be mended, but that the edits for others have ended."""
+        left = {(f.code, f.message) for f in self.last.alarms} if self.last is not None else set()
+        self.mends = [m for m in self.mends if m.accepted or (m.finding.code, m.finding.message) in left]
 
     @property
     def diff(self) -> str:

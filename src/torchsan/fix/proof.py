@@ -23,6 +23,8 @@ MAYBE_BY_REFERENCE = {"TS105"}
 CUTTING = {"TS105", "TS111"}
 # The graph is meant to grow.
 MORE_LEAVES = {"TS206"}
+# What the program computes is drawn anew, by other draws.
+BY_CHANCE = {"TS306"}
 Kind = Literal["proved", "progress", "dropped"]
 
 
@@ -137,8 +139,9 @@ def _differences(case: Case, *, whole: bool) -> tuple[str, bool]:
         if code in BY_REFERENCE:
             return problem, False
     if code.startswith("TS3"):
-        # A capture was at fault: the model itself must give what it gave.
-        return compare(case.before, case.after, whole=True), False
+        # A capture was at fault: the model itself must give what it gave, as far as that was not left to chance.
+        problem = "" if code in BY_CHANCE else _other_answers(case.before.answers, case.after.answers)
+        return problem or compare(case.before, case.after, whole=True), False
     if any(step.starved for step in case.after.steps) and not any(step.starved for step in case.before.steps):
         return "an optimizer is left without any gradient", False
     if case.before.failed:
@@ -199,6 +202,18 @@ def _optimizer(step: Step) -> tuple[object, ...]:
     return (step.optimizer, *(gradient.shape for gradient in step.gradients))
 
 
+def _other_answers(before: list[Pass], after: list[Pass]) -> str:
+    """An input that the model refused before tells nothing; every other must get the same answer."""
+    if len(before) != len(after):
+        return "other models are captured, or with other inputs"
+    for was, now in zip(before, after, strict=True):
+        if was.roots and not now.roots:
+            return "the model refuses an input that it took before"
+        if was.roots and _pass_differs(was, now, slack=10.0, fewer=False):
+            return "the model itself gives another result"
+    return ""
+
+
 def _structure(case: Case, *, whole: bool) -> str:
     """The program was wrong but ran: it must still do the same passes over the same parameters."""
     if whole and len(case.after.passes) != len(case.before.passes):
@@ -223,11 +238,18 @@ def _shapes(one: Pass) -> Counter[tuple[int, ...]]:
     return Counter(leaf.value.shape for leaf in one.leaves if leaf.gradient is not None)
 
 
+def _amount(trial: Trial) -> str:
+    return f"{len(trial.passes)} backward pass{'es' * (len(trial.passes) != 1)}"
+
+
+def proved_by_reference(after: Trial) -> str:
+    return f"runs, and all {after.gradients} gradients of {_amount(after)} equal the reference"
+
+
 def _summary(case: Case, equal: bool) -> str:
-    passes, gradients = len(case.after.passes), case.after.gradients
-    amount = f"{passes} backward pass{'es' * (passes != 1)}"
+    passes, amount = len(case.after.passes), _amount(case.after)
     if equal:
-        return f"runs, and all {gradients} gradients of {amount} equal the reference"
+        return proved_by_reference(case.after)
     same = len(case.before.passes)
     if case.target.code.startswith("TS3"):
         return "captures agree with the model on every variant tried, and the model gives what it gave"

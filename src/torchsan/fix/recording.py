@@ -24,6 +24,8 @@ class Recording:
         self._tape: Any = None
         self._recorder: Any = None
         self._heal: Any = None
+        self._answers: Any = None
+        self._aliases: Any = None
 
     def start(self, *, code: Any = None, root: str = "") -> None:
         """Called once torch is imported."""
@@ -36,12 +38,21 @@ class Recording:
         self._tape = Tape(self.limit, weigh=self.mode == "watch")
         self._tape.start()
         if self.mode == "heal":
+            from torchsan.fix.aliases import AliasLog
             from torchsan.observe.healing import heal
 
+            self._aliases = AliasLog()
+            self._aliases.start()
             self._heal = heal(codes=[code] if code is not None else [])
-            self._heal.__enter__()
+            # Healed, the program goes on: every value that was overwritten and then needed is told.
+            self.report = self._heal.__enter__()
             return
+        from torchsan.fix.answers import CaptureAnswers
+
+        self._answers = CaptureAnswers()
+        self._answers.start()
         self._recorder = Recorder(self.report)
+        self._answers.aside = self._recorder.aside
         if code is not None:
             self._recorder.user_code(code)
         self._recorder.start()
@@ -72,6 +83,8 @@ class Recording:
         if self._tape is not None:
             trial.passes, trial.steps, trial.kept = self._tape.passes, self._tape.steps, self._tape.kept
             trial.stopped = trial.stopped or self._tape.stopped
+        trial.aliases = self._aliases.found if self._aliases is not None else {}
+        trial.answers = self._answers.found if self._answers is not None else []
         trial.findings = [with_full_paths(finding) for finding in self.report.findings]
         trial.troubles = list(self.report.notes)
         return trial
@@ -81,8 +94,12 @@ class Recording:
             if error is not None:
                 self._recorder.explain(error)
             self._recorder.stop()
+        if self._aliases is not None:
+            self._aliases.stop()
         if self._heal is not None:
             self._heal.__exit__(None, None, None)
+        if self._answers is not None:
+            self._answers.stop()
         if self._tape is not None:
             self._tape.stop()
         sys.stdout.flush()

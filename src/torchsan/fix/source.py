@@ -38,7 +38,7 @@ class Source:
         self.raw = raw
         self.bom = codecs.BOM_UTF8 if raw.startswith(codecs.BOM_UTF8) else b""
         try:
-            self.encoding = tokenize.detect_encoding(io.BytesIO(raw).readline)[0].removesuffix("-sig")
+            self.encoding = _encoding(raw)
             self.text = raw[len(self.bom) :].decode(self.encoding)
             self.tree = ast.parse(raw, path)
         except (SyntaxError, UnicodeDecodeError, ValueError) as error:
@@ -129,6 +129,11 @@ class Source:
         found = [n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and self.start(n) <= begin < self.end(n)]
         return max(found, key=self.start, default=None)
 
+    def statement_at(self, line: int) -> ast.stmt | None:
+        """The innermost statement on a line."""
+        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
+        return max(found, key=self.start, default=None)
+
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         while (parent := self.parents.get(node)) is not None:
             yield parent
@@ -192,6 +197,19 @@ def line_map(before: Source, after: Source) -> dict[int, int]:
         if kind == "equal" or old_end - old == new_end - new:
             found.update({new + k + 1: old + k + 1 for k in range(new_end - new)})
     return found
+
+
+def encoded(text: str) -> bytes:
+    """The bytes of a file with this text, which may declare its encoding."""
+    plain = text.encode(errors="surrogatepass")
+    try:
+        return text.encode(_encoding(plain))
+    except (SyntaxError, UnicodeEncodeError):
+        return plain
+
+
+def _encoding(raw: bytes) -> str:
+    return tokenize.detect_encoding(io.BytesIO(raw).readline)[0].removesuffix("-sig")
 
 
 def real(path: str) -> str:

@@ -72,19 +72,38 @@ class Step:
         return not self.gradients
 
 
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A name that held the written memory: in the function that wrote (depth 0) or in a caller, at this line."""
+
+    path: str
+    line: int
+    name: str
+    depth: int
+    whole: bool
+
+
+Aliases = dict[tuple[str, int], list[Alias]]
+
+
 @dataclass(slots=True)
 class Trial:
     """One run."""
 
     passes: list[Pass] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    # What captured models answer in eager mode, one entry for each input that was tried.
+    answers: list[Pass] = field(default_factory=list)
     # Bytes that each graph kept, also that of a backward that then failed.
     kept: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    # By the line that writes; a healed run knows them.
+    aliases: Aliases = field(default_factory=dict)
     error: str = ""
     explained: bool = False
     status: int = 0
     stopped: bool = False
+    timed_out: bool = False
     output: str = ""
     troubles: list[str] = field(default_factory=list)
 

@@ -128,7 +128,7 @@ class AliasedSnapshot:
     taken: Line | None
     write: Write | None
     used: Line | None
-    form: Literal["state_dict", "difference", "module", "list"]
+    form: Literal["state_dict", "difference", "module", "memory", "list"]
     other: str = ""
     entries: int = 0
 

@@ -210,9 +210,15 @@ def parameters(function: Function) -> list[str]:
     return [arg.arg for arg in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
 
 
-def read_again(file: File, statement: ast.stmt, name: str) -> ast.expr | None:
-    """The first place after `statement`, on the way on through its function, that reads `name` before it is
+def read_again(file: File, call: ast.expr, name: str) -> ast.expr | None:
+    """The first place after `call`, on the way on through its function, that reads `name` before it is
     bound anew. None when there is none, or when a loop or a branch makes that unclear."""
+    statement = file.statement(call)
+    if statement is None:
+        return None
+    beside = _read_beside(file, statement, call, name)
+    if beside is not None:
+        return beside
     at: ast.AST = statement
     if name in _bound_by(statement):
         return None
@@ -229,6 +235,38 @@ def read_again(file: File, statement: ast.stmt, name: str) -> ast.expr | None:
             return None
         at = parent
     return None
+
+
+_COMPUTING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
+
+
+def _read_beside(file: File, statement: ast.stmt, call: ast.expr, name: str) -> ast.expr | None:
+    """A read in the same statement that takes the value after the call: `f(x) + x`, and `x + f(x)` too, since
+    an operand is looked up first and used last."""
+    inside = set(ast.walk(call))
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Name) or node.id != name or node in inside or not isinstance(node.ctx, ast.Load):
+            continue
+        if file.statement(node) is not statement:
+            continue
+        if any(isinstance(parent, (ast.Lambda, ast.IfExp, ast.BoolOp)) for parent in _up_to(file, node, statement)):
+            continue
+        reader = next((parent for parent in _up_to(file, node, statement) if isinstance(parent, _COMPUTING)), None)
+        if reader is not None and (call in set(ast.walk(reader)) or _position(node) > _position(call)):
+            return node
+    return None
+
+
+def _up_to(file: File, node: ast.AST, statement: ast.stmt) -> Iterator[ast.AST]:
+    for parent in file.up(node):
+        if parent is statement:
+            return
+        if parent is not node:
+            yield parent
+
+
+def _position(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:

@@ -14,6 +14,7 @@ from torchsan.observe import expressions as syntax
 from torchsan.observe.ledger import Stepped
 from torchsan.observe.names import local_names
 from torchsan.observe.recorder import Recorder
+from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import frame_place, user_frames
 from torchsan.observe.tensors import memory_of
 
@@ -60,14 +61,15 @@ class TwinFinder:
         found: dict[object, list[str]] = {}
         for name, value in list(names.items()):
             if isinstance(value, torch.nn.Module):
-                memories = frozenset(memory_of(p) for p in value.parameters() if p.requires_grad)
+                memories = frozenset(memory_of(p) for p in value.parameters())
                 if memories and memories <= step.memories:
                     found.setdefault(memories, []).append(name)
         for aliases in found.values():
             kept = [name for name in aliases if sounds_kept(name)]
             live = [name for name in aliases if not sounds_kept(name)]
             if kept and live:
-                self._tell("module", f"{prefix}{kept[0]}", f"{prefix}{live[0]}", step, holder)
+                form = "module" if names[kept[0]] is names[live[0]] else "memory"
+                self._tell(form, f"{prefix}{kept[0]}", f"{prefix}{live[0]}", step, holder)
 
     # -- lists and dictionaries of parameters -------------------------------------------------------
 
@@ -108,8 +110,16 @@ class TwinFinder:
 
     def _tell(self, form: Any, kept: str, live: str, step: Stepped, holder: FrameType) -> None:
         write = Write(step.name, "optimizer", Line(step.site.place))
-        taken = self._bound(kept, holder)
+        taken = (self._shared_at(step) if form == "memory" else None) or self._bound(kept, holder)
         self.recorder.emit(AliasedSnapshot(Memory(kept, "parameter"), taken, write, None, form, live))
+
+    def _shared_at(self, step: Stepped) -> Line | None:
+        """The `a.data = b.data` that made two parameters one memory."""
+        for memory in step.memories:
+            for write, _ in self.recorder.ledger.silent.get(memory, []):
+                if write.kind == "set_data":
+                    return Line(whole_statement(write.site.place))
+        return None
 
     def _bound(self, name: str, holder: FrameType) -> Line | None:
         """The statement that bound the name: in this function, or anywhere in the class for an attribute."""

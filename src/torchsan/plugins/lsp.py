@@ -16,6 +16,8 @@ from torchsan.check.analyse import analyse
 from torchsan.check.config import Config, load
 from torchsan.check.files import Source
 from torchsan.errors import UsageError
+from torchsan.fix.source import encoded
+from torchsan.fix.static import with_fixes
 from torchsan.model import Finding, Fix, Span
 from torchsan.report.diffs import edits
 from torchsan.report.words import remarks
@@ -123,9 +125,16 @@ def _ignoring(document: TextDocument, finding: Finding) -> types.TextEdit:
     return types.TextEdit(types.Range(here, here), f"  # torchsan: ignore[{finding.code}] reason")
 
 
+def _mending(document: TextDocument, finding: Finding, found: list[Finding]) -> list[tuple[str, list[types.TextEdit]]]:
+    """The edit that mends a finding; looked for when it is asked for, not at every key."""
+    path = document.path or document.uri
+    [mended] = with_fixes(path, encoded(document.source), [finding], found)
+    return [(f"{fix.title} ({fix.applicability})", _edits(fix)) for fix in mended.fixes if fix.diff]
+
+
 def _actions(server: Server, uri: str, finding: Finding) -> Iterator[types.CodeAction]:
     document = server.workspace.get_text_document(uri)
-    changes = [(f"{fix.title} ({fix.applicability})", _edits(fix)) for fix in finding.fixes]
+    changes = _mending(document, finding, server.findings[uri])
     changes.append((f"Ignore {finding.code} on this line", [_ignoring(document, finding)]))
     for title, text_edits in changes:
         if text_edits:

@@ -60,8 +60,10 @@ actor_loss.backward()
 FIXES = (
     ("mutated", "step_later"),
     ("mutated", "forward_later"),
+    ("mutated", "forward_again"),
     ("needed", "rebuild"),
     ("needed", "detach_carried"),
+    ("mutated", "copied_weights"),
 )
 
 

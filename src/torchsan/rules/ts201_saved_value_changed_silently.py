@@ -57,6 +57,7 @@ FIXES = (
     ("mutated", "out_of_place"),
     ("mutated", "clone_before_write"),
     ("saved", "clone_saved"),
+    ("mutated", "step_later"),
 )
 
 
@@ -64,9 +65,11 @@ def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, StaleSave) or not event.silent or event.write.kind not in HOW:
         return None
     foreign = event.write.kind == "foreign"
-    label = "memory handed out here, and written later" if foreign else "changed here, unseen by autograd"
+    # Where the writing line itself is not known, the line that let the memory out stands for it.
+    handed_out = foreign and (event.exposed is None or event.write.line == event.exposed)
+    label = "memory handed out here, and written later" if handed_out else "changed here, unseen by autograd"
     spans = stale_spans(event, label)
-    if foreign:
+    if handed_out:
         spans = [span for span in spans if span.role != "aliased"]
     return finding(
         globals(),

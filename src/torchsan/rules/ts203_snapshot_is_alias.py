@@ -83,6 +83,8 @@ def _message(event: AliasedSnapshot) -> str:
         return f"`{event.other}` holds the memory of {name} {event.entries} times: all its entries are one tensor"
     if event.form == "module":
         return f"{name} is `{event.other}` itself, not a copy: every step moves both"
+    if event.form == "memory":
+        return f"{name} has the parameters of `{event.other}` as its own, not copies: every step moves both"
     if event.form == "difference":
         return f"{name} holds {event.other} themselves, not copies: every step moves them, too"
     return f"{name} shares memory with the model, and the model was trained after it was taken"
@@ -92,17 +94,20 @@ TAKEN = {
     "state_dict": "taken here: no tensor is copied",
     "difference": "taken here: no tensor is copied",
     "module": "the same module gets a second name here",
+    "memory": "two parameters become one memory here",
     "list": "kept here without a copy",
 }
 WHY = {
     "state_dict": "state_dict() returns the parameters' own memory",
     "difference": "the list holds the parameters, which the optimizer writes in place",
     "module": "Module.to() and plain assignment return the module itself",
+    "memory": "`a.data = b.data` shares the memory of b, as does load_state_dict(…, assign=True)",
     "list": "appending a tensor keeps a reference to its memory, which is written again in place",
 }
 FIXES_BY_FORM: dict[str, tuple[Fix, ...]] = {
     "state_dict": (idea("copy.deepcopy(model.state_dict())"),),
     "difference": (idea("[p.detach().clone() for p in model.parameters()]"),),
     "module": (idea("copy.deepcopy(model)"),),
+    "memory": (idea("copy the values: a.data.copy_(b.data), or a.load_state_dict(b.state_dict())"),),
     "list": (idea("append a clone: .append(x.clone())"),),
 }

@@ -53,6 +53,8 @@ for _ in range(3):
     opt.step()
 """
 
+FIXES = (("mutated", "clear_cache"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, StaleCast) or event.write.line is None:

@@ -43,6 +43,8 @@ b.register_hook(lambda g: g * 0)
 (a + b).pow(2).sum().backward()
 """
 
+FIXES = (("mutated", "fresh_result"), ("mutated", "returned_twin"), ("mutated", "clone_before_write"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, GradientEdited) or event.write.line is None:

@@ -57,7 +57,13 @@ def make():
     return Clip(), (torch.tensor([0.5, 0.25, -0.5]),)
 """
 
-FIXES = (("cause", "scripted"),)
+FIXES = (
+    ("cause", "where_branch"),
+    ("cause", "masked_loop"),
+    ("cause", "skip_while_capturing"),
+    ("cause", "cond_branch"),
+    ("cause", "scripted"),
+)
 
 
 def judge(event: Any, history: Any) -> Finding | None:

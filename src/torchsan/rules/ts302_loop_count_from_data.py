@@ -59,7 +59,7 @@ def make():
     return Repeat(), (torch.tensor([2.5, 1.0]),)
 """
 
-FIXES = (("cause", "scripted"),)
+FIXES = (("cause", "masked_loop"), ("cause", "scripted"), ("cause", "while_loop"))
 
 
 def judge(event: Any, history: Any) -> Finding | None:

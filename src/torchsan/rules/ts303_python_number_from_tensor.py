@@ -55,7 +55,7 @@ def make():
     return Normalise(), (torch.tensor([1.0, 2.0, 3.0]),)
 """
 
-FIXES = (("cause", "plain_size"), ("cause", "tensor_by_sizes"), ("cause", "scripted"))
+FIXES = (("cause", "plain_size"), ("cause", "plain_number"), ("cause", "tensor_by_sizes"), ("cause", "scripted"))
 
 
 def judge(event: Any, history: Any) -> Finding | None:

@@ -54,7 +54,13 @@ def make():
     return Pool(), (torch.arange(6.0).view(3, 2),)
 """
 
-FIXES = (("cause", "plain_size"), ("cause", "tensor_by_sizes"), ("cause", "without_memo"), ("cause", "scripted"))
+FIXES = (
+    ("cause", "plain_size"),
+    ("cause", "tensor_by_sizes"),
+    ("cause", "without_memo"),
+    ("cause", "where_branch"),
+    ("cause", "scripted"),
+)
 
 
 def judge(event: Any, history: Any) -> Finding | None:

@@ -74,7 +74,7 @@ def _where(cause: StateUse) -> tuple[Place, Place | None]:
     return read, None
 
 
-FIXES = (("cause", "without_memo"),)
+FIXES = (("cause", "without_memo"), ("cause", "scripted"), ("cause", "as_buffer"))
 
 
 def judge(event: Any, history: Any) -> Finding | None:

@@ -54,6 +54,8 @@ def make():
     return Noise(), (torch.tensor([1.0, 2.0]),)
 """
 
+FIXES = (("cause", "drawn_by_torch"), ("cause", "in_eval_mode"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

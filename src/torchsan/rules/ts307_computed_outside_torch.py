@@ -54,6 +54,8 @@ def make():
     return Median(), (torch.tensor([1.0, 5.0, 2.0]),)
 """
 
+FIXES = (("cause", "by_torch"), ("cause", "plain_number"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

@@ -63,6 +63,8 @@ def make():
     return Scale(), (torch.tensor([1.0, 2.0]),)
 """
 
+FIXES = (("cause", "into_memory"), ("cause", "out_of_place"), ("cause", "clone_before_write"), ("cause", "scripted"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

@@ -55,6 +55,14 @@ def make():
     return Zero(), (torch.tensor([1.0, 2.0]),)
 """
 
+FIXES = (
+    ("cause", "filled"),
+    ("cause", "out_of_place"),
+    ("cause", "into_memory"),
+    ("cause", "clone_before_write"),
+    ("cause", "scripted"),
+)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

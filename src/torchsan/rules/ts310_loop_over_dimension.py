@@ -57,7 +57,7 @@ def make():
     return Running(), (torch.arange(6.0).view(3, 2),)
 """
 
-FIXES = (("cause", "scripted"), ("cause", "tensor_by_sizes"))
+FIXES = (("cause", "whole_dimension"), ("cause", "tensor_by_sizes"), ("cause", "scripted"))
 
 
 def judge(event: Any, history: Any) -> Finding | None:

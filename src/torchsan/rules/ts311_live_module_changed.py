@@ -59,6 +59,8 @@ def make():
     return Mean(), (torch.tensor([[1.0, 2.0], [3.0, 5.0]]),)
 """
 
+FIXES = (("cause", "capture_copy"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):

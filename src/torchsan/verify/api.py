@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +18,9 @@ from torchsan.verify.frames import calling_place
 from torchsan.verify.hunt import Trial, try_method
 from torchsan.verify.judging import Judge, Judgement
 from torchsan.verify.methods import METHODS, ON_REQUEST, onnx_missing
+from torchsan.verify.optional import optional_arguments
 from torchsan.verify.subject import Subject, random_state_kept
+from torchsan.verify.tree import module_tree
 from torchsan.verify.truth import Truth
 
 Progress = Callable[[str], None]
@@ -130,7 +133,7 @@ def _verify(
 
 
 def column_name(column: str) -> str:
-    return {"calls": "second call", "seed": "random draws"}.get(column, column)
+    return {"calls": "second call", "seed": "random draws", "arguments": "arguments left out"}.get(column, column)
 
 
 def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
@@ -138,15 +141,20 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
     if trial.captured is None:
         return {"captured": "fails"}
     checks = {"captured": "yes"}
-    columns = ["values", *(d.label for d in truth.sizes.dimensions), "calls", "seed", "dtype", "effects"]
+    sizes = dict.fromkeys(variant.dimension for variant, _ in truth.pairs if variant.kind == "size")
+    columns = ["values", *sizes, "arguments", "calls", "seed", "dtype", "effects"]
     for column in columns:
         found = trial.counterexamples.get(column) or (
             trial.counterexamples.get("example") if column == "values" else None
         )
         if found is not None:
             checks[column_name(column)] = "refuses" if found.difference.kind == "raises" else "differs"
+        elif column in trial.in_distribution:
+            checks[column_name(column)] = "agrees (in distribution)"
         elif trial.tried.get(column) or column in ("values", "effects"):
             checks[column_name(column)] = "agrees"
+        elif column == "arguments" and trial.fixed_arguments:
+            checks[column_name(column)] = "fixed"
     lost = _lost_attributes(truth)
     if lost and checks["effects"] == "agrees" and trial.method not in ("compile",):
         checks["effects"] = f"agrees ({lost} is not kept)"
@@ -164,7 +172,7 @@ def _lost_attributes(truth: Truth) -> str:
 def best_of(trials: list[Trial]) -> Trial | None:
     """The first faithful one in the order of METHODS; else the least wrong, loud before silent."""
     rank = [*METHODS, "jit"]
-    usable = [t for t in trials if t.captured is not None and t.tried]
+    usable = [t for t in trials if t.captured is not None and t.tried and not t.skipped]
 
     def badness(trial: Trial) -> tuple[int, int, int]:
         silent = sum(c.difference.kind != "raises" for c in trial.counterexamples.values())
@@ -191,6 +199,7 @@ def build_report(truth: Truth, trials: list[Trial], judgement: Judgement, second
         },
         "variants": {"tried": len(truth.pairs), "outside_domain": truth.rejected},
         "seed": truth.subject.seed,
+        "modules": module_tree(truth, trials, judgement.findings),
         "platform": platform.platform(),
     }
     report.notes += _remarks(truth, trials, judgement.findings)
@@ -200,7 +209,9 @@ def build_report(truth: Truth, trials: list[Trial], judgement: Judgement, second
 def _capture(trial: Trial, truth: Truth, judgement: Judgement) -> Capture:
     example = None
     reason = judgement.reasons.get(trial.method, "")
-    if trial.captured is not None and not trial.tried:
+    if trial.captured is not None and trial.skipped:
+        reason = trial.skipped
+    elif trial.captured is not None and not trial.tried:
         reason = "the budget ended before it could be compared with eager"
     if trial.counterexamples and trial.captured is not None:
         found = next(iter(sorted(trial.counterexamples.items(), key=lambda i: i[1].difference.kind == "raises")))[1]
@@ -245,6 +256,16 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
     if moody is not None:
         kind = type(moody).__name__
         notes.append(f"the model is in train mode, and {kind} is captured as for training: call model.eval() first")
+    for trial in trials:
+        if trial.captured is not None and trial.captured.unsaved:
+            notes.append(f"{trial.method} runs here but cannot be saved: {trial.captured.unsaved}")
+    other = [t.method for t in trials if t.in_distribution]
+    if other:
+        notes.append(f"{', '.join(other)} draw(s) other random numbers than eager: compared in distribution")
+    fixed = [t.method for t in trials if t.fixed_arguments]
+    if fixed:
+        names = ", ".join(f"`{name}`" for name in optional_arguments(truth.subject))
+        notes.append(f"{', '.join(fixed)} can only be called as the example is, with {names}")
     if truth.cut_short or any(t.cut_short for t in trials):
         notes.append("the budget ended before everything was tried: --budget gives more time")
     return notes
@@ -259,6 +280,9 @@ def _tracer_warnings(trial: Trial, findings: list[Finding]) -> list[str]:
     places = dict.fromkeys((shown_path(path), line) for path, line, _ in trial.captured.warnings)
     codes = {(span.path, span.line): f.code for f in findings for span in f.spans}
     for path, line in list(places)[:10]:
+        if path.endswith(os.path.join("torch", "jit", "_trace.py")):
+            # About the whole trace (it draws random numbers), which the table judges.
+            continue
         code = codes.get((path, line))
         if code:
             notes.append(f"TracerWarning at {path}:{line}: harmful, see {code}")

@@ -72,9 +72,10 @@ def certificate(report: Report, truth: Truth, trial: Trial, path: Path) -> dict[
                 "edits": {subject.names[i]: e for i, e in v.edits.items()},
                 "calls": v.calls,
                 "seed": v.seed,
+                "left_out": list(v.left_out),
             }
             for v, _ in truth.pairs
-            if trial.captured.can_widen or not v.double
+            if (trial.captured.can_widen or not v.double) and not (v.left_out and trial.captured.fixes_arguments)
         ],
         "outside_domain": truth.rejected,
         "checks": next(c.checks for c in report.captures if c.method == trial.method),

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from torchsan.verify.distribution import CONFIRMING, ERRORS, FIRST_SEED
 from torchsan.verify.subject import Subject
 from torchsan.verify.variants import Variant
 
@@ -95,7 +96,7 @@ SEEDS = "torch.manual_seed({0}); random.seed({0}); numpy.random.seed({0})"
 LEAVES = "torch.utils._pytree.tree_leaves((a, k))"
 
 
-def _calls(captured: Any, variant: Variant, effect: str) -> list[str]:
+def _calls(captured: Any, variant: Variant, effect: str, left_out: list[str]) -> list[str]:
     """Both run on the same inputs; what is compared is what they return and what they leave behind."""
     call = "function(*a, **k)"
     if captured.bound:
@@ -111,9 +112,48 @@ def _calls(captured: Any, variant: Variant, effect: str) -> list[str]:
         f"    {SEEDS.format(variant.seed)}",
         f"    for _ in range({variant.calls}):",
         "        a, k = torch.utils._pytree.tree_unflatten(copy.deepcopy(leaves), tree)",
+        *(f"        {line}" for line in left_out),
         f"        out = tensors_of({call})",
         f"        results.append([t.detach().clone() for t in out + {left}])",
         f"want, got = results[: {variant.calls}], results[{variant.calls} :]",
+    ]
+
+
+def _left_out(subject: Subject, variant: Variant) -> list[str]:
+    if not variant.left_out:
+        return []
+    kept = subject.positional_before(variant.left_out)
+    lines = []
+    if kept < len(subject.args):
+        lines.append(f"a, k = a[:{kept}], {{**dict(zip({subject.positional_names[kept:]}, a[{kept}:])), **k}}")
+    return [*lines, f"k = {{name: value for name, value in k.items() if name not in {variant.left_out}}}"]
+
+
+def _distributions(captured: Any, variant: Variant, left_out: list[str]) -> list[str]:
+    """Means and variances over many random states, which chance moves by no more than six standard errors."""
+    number, start = CONFIRMING, 2 * FIRST_SEED
+    tolerance = captured.tolerance
+    call = f"function(*(t for t in {LEAVES} if isinstance(t, torch.Tensor)))" if captured.bound else "function(*a, **k)"
+    return [
+        "def samples(function):",
+        "    rows = []",
+        f"    for seed in range({start}, {start + number}):",
+        f"        {SEEDS.format('seed')}",
+        "        found = ()",
+        f"        for _ in range({variant.calls}):",
+        "            a, k = torch.utils._pytree.tree_unflatten(copy.deepcopy(leaves), tree)",
+        *(f"            {line}" for line in left_out),
+        f"            found += tensors_of(function(*a, **k) if function is eager else {call})",
+        "        rows.append(torch.cat([t.detach().double().flatten() for t in found]))",
+        "    return torch.stack(rows)",
+        "",
+        "",
+        "want, got = samples(eager), samples(run)",
+        "middle = torch.cat([want, got]).mean(0)",
+        'for name, w, g in (("mean", want, got), ("variance", (want - middle) ** 2, (got - middle) ** 2)):',
+        f"    margin = {ERRORS} * ((w.var(0) + g.var(0)) / {number}).sqrt()"
+        f" + {tolerance.atol} + {tolerance.rtol} * w.mean(0).abs()",
+        "    assert ((w.mean(0) - g.mean(0)).abs() <= margin).all(), name",
     ]
 
 
@@ -124,12 +164,19 @@ def state_of(function, name):
 """
 
 
+SAVED = [
+    "stream = io.BytesIO()  # what was saved and loaded is what will be deployed",
+    "torch.jit.save(captured, stream)",
+    "captured = torch.jit.load(io.BytesIO(stream.getvalue()))",
+]
+
+
 def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> str:
     """A program that raises where capture and eager part."""
     variant: Variant = found.variant
     effect = found.difference.where if found.difference.kind == "state" else ""
     run = "captured" if method not in ("export", "export-strict", "export-static") else "captured.module()"
-    lines = ["import copy, random", "import numpy, torch", "", "", TENSORS_OF, ""]
+    lines = ["import copy, io, random", "import numpy, torch", "", "", TENSORS_OF, ""]
     lines += [STATE_OF] if effect else []
     lines += [subject.origin or GIVEN, "eager = copy.deepcopy(model)"]
     lines += [
@@ -142,6 +189,8 @@ def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> st
     lines += [captured.source or capture_text(method, captured.dynamic, captured.bound, bool(subject.kwargs))]
     if method == "jit.trace":
         lines += ["model.load_state_dict(start)  # tracing ran the model, and shares its state"]
+    if method in ("jit.trace", "jit.script") and not captured.unsaved:
+        lines += SAVED
     lines += [f"run = {run}", ""]
     for index, expression in variant.edits.items():
         lines += [
@@ -151,7 +200,9 @@ def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> st
     if variant.double:
         lines += ["eager, run = eager.double(), run.double()"]
         lines += ["leaves = [t.double() if getattr(t, 'dtype', None) == torch.float32 else t for t in leaves]"]
-    lines += _calls(captured, variant, effect)
+    if found.in_distribution:
+        return "\n".join(lines + _distributions(captured, variant, _left_out(subject, variant))) + "\n"
+    lines += _calls(captured, variant, effect, _left_out(subject, variant))
     tolerance = captured.tolerance
     lines += [f"torch.testing.assert_close(got, want, rtol={tolerance.rtol}, atol={tolerance.atol}, equal_nan=True)"]
     return "\n".join(lines) + "\n"

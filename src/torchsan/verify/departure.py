@@ -57,11 +57,13 @@ class Step:
     sums: tuple[float, ...]
     place: Place | None
     by_torch: bool = False
+    owner: str = ""
 
 
 class _Log(TorchDispatchMode):  # type: ignore[misc]
-    def __init__(self, with_places: bool) -> None:
+    def __init__(self, with_places: bool, owner: Callable[[], str] | None = None) -> None:
         super().__init__()
+        self.owner = owner or str
         self.steps: list[Step] = []
         self.with_places = with_places
 
@@ -78,6 +80,7 @@ class _Log(TorchDispatchMode):  # type: ignore[misc]
                     tuple(_sum(t) for t in tensors) if not name.startswith("empty") else (),
                     next(iter(user_places(1)), None) if self.with_places else None,
                     called_by_torch() if self.with_places else False,
+                    self.owner(),
                 )
             )
         return result
@@ -89,10 +92,18 @@ def _sum(tensor: torch.Tensor) -> float:
     return float(tensor.detach().double().sum())
 
 
-def steps_of(function: Callable[..., Any], subject: Subject, leaves: list[Any], seed: int, places: bool) -> list[Step]:
+def steps_of(
+    function: Callable[..., Any],
+    subject: Subject,
+    leaves: list[Any],
+    seed: int,
+    places: bool,
+    owner: Callable[[], str] | None = None,
+) -> list[Step]:
+    """The operations of one call, with the user's lines and with the module (`owner`) when asked for."""
     args, kwargs = subject.inputs(leaves)
     seed_everything(seed)
-    log = _Log(places)
+    log = _Log(places, owner)
     with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), log:
         function(*args, **kwargs)
     return log.steps
@@ -115,12 +126,12 @@ def first_departure(eager: list[Step], captured: list[Step]) -> Departure | None
     for index, step in enumerate(eager):
         if step.place is None:
             continue
-        if index >= len(captured) or not _alike(step, captured[index]):
+        if index >= len(captured) or not alike(step, captured[index]):
             return Departure(step.place, text_of(step.place))
     return None
 
 
-def _alike(a: Step, b: Step) -> bool:
+def alike(a: Step, b: Step) -> bool:
     close = all(x == y or abs(x - y) <= 1e-3 * (1 + abs(x)) or x != x for x, y in zip(a.sums, b.sums, strict=False))
     return a.name == b.name and a.shapes == b.shapes and a.dtypes == b.dtypes and close
 

@@ -16,6 +16,7 @@ from torchsan.verify.frames import is_users, raised_places, statement_at, text_o
 from torchsan.verify.subject import OutOfTime, one_line
 
 _FILE = re.compile(r'File "([^"]+)", line (\d+)')
+_NO_SOURCE = re.compile(r"Failed to get source for <function (\S+) at")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -49,6 +50,12 @@ def _whole_line(path: str, line: int) -> Place:
 def explain(method: str, error: BaseException) -> str:
     """One sentence on why a capture failed."""
     deepest = list(chain(error))[-1]
+    sourceless = next((m for each in chain(error) if (m := _NO_SOURCE.search(str(each)))), None)
+    if sourceless:
+        return (
+            f"TorchScript compiles source code, and `{sourceless.group(1)}`, which the model holds on to, has none "
+            "(it was made at run time)"
+        )
     kind, text = type(deepest).__name__, _COLOR.sub("", str(deepest))
     if isinstance(deepest, OutOfTime):
         return f"it did not finish: {deepest}"

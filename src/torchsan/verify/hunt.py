@@ -10,8 +10,9 @@ import torch
 from torchsan.model.capture_events import LiveChange
 from torchsan.verify.compare import Difference, difference
 from torchsan.verify.departure import both_steps, frozen_dtype
+from torchsan.verify.distribution import Uncomparable, distribution_difference, draws
 from torchsan.verify.methods import CAPTURE_LIMIT, Captured, capture
-from torchsan.verify.sizes import resized
+from torchsan.verify.sizes import TOGETHER, resized
 from torchsan.verify.subject import Outcome, OutOfTime, attributes_of, identical, tensors_of
 from torchsan.verify.truth import Truth
 from torchsan.verify.variants import Variant
@@ -23,6 +24,7 @@ class Counterexample:
     difference: Difference
     want: Outcome
     got: Outcome
+    in_distribution: bool = False
 
 
 @dataclass
@@ -39,10 +41,13 @@ class Trial:
     changes: list[LiveChange] = field(default_factory=list)
     skipped: str = ""
     cut_short: bool = False
+    fixed_arguments: bool = False
+    draws_otherwise: bool | None = None
+    in_distribution: set[str] = field(default_factory=set)
 
     @property
     def outcome(self) -> str:
-        if self.captured is None or not self.tried:
+        if self.captured is None or not self.tried or self.skipped:
             # What was never compared is not faithful.
             return "failed"
         return "unfaithful" if self.counterexamples else "faithful"
@@ -114,10 +119,24 @@ def check(trial: Trial, truth: Truth, deadline: float) -> None:
     for variant, want in truth.pairs:
         if variant.column in trial.counterexamples or (variant.double and not trial.captured.can_widen):
             continue
+        if variant.dimension == TOGETHER and any(c.variant.kind == "size" for c in trial.counterexamples.values()):
+            # One of them is known to be wrong: together they tell nothing new.
+            continue
         if time.perf_counter() > deadline:
             trial.cut_short = True
             break
-        found = disagreement(trial.captured, truth, variant, want)
+        if variant.left_out and trial.captured.fixes_arguments:
+            # Part of what such a capture is, and loud: said in the table, no reason to call it unfaithful.
+            trial.fixed_arguments = True
+            continue
+        if variant.column in trial.in_distribution or any(c.in_distribution for c in trial.counterexamples.values()):
+            # Comparing distributions takes many runs: one input a column is enough, one difference is, too.
+            continue
+        try:
+            found = disagreement(trial, truth, variant, want)
+        except Uncomparable:
+            trial.skipped = "it draws random numbers of its own, and how many results there are depends on them"
+            break
         trial.tried[variant.column] = trial.tried.get(variant.column, 0) + 1
         if found is None:
             continue
@@ -126,10 +145,28 @@ def check(trial: Trial, truth: Truth, deadline: float) -> None:
     trial.check_seconds = time.perf_counter() - started
 
 
-def disagreement(captured: Captured, truth: Truth, variant: Variant, want: Outcome) -> Counterexample | None:
-    subject = truth.subject
+def draws_otherwise(trial: Trial, truth: Truth) -> bool:
+    """Whether a capture draws random numbers, but not those that eager draws with the same random state."""
+    if trial.draws_otherwise is None:
+        assert trial.captured is not None
+        subject, run = truth.subject, trial.captured.run
+        same, other = (run(subject, subject.leaves, seed=subject.seed + step, calls=1, double=False) for step in (0, 1))
+        trial.draws_otherwise = truth.random and draws(truth.example, same) and draws(same, other)
+    return trial.draws_otherwise
+
+
+def disagreement(trial: Trial, truth: Truth, variant: Variant, want: Outcome) -> Counterexample | None:
+    captured, subject = trial.captured, truth.subject
+    assert captured is not None
     leaves = variant.leaves(subject)
-    got = captured.run(subject, leaves, seed=variant.seed, calls=variant.calls, double=variant.double)
+    got = captured.run(
+        subject,
+        leaves,
+        seed=variant.seed,
+        calls=variant.calls,
+        double=variant.double,
+        left_out=variant.left_out,
+    )
     if isinstance(got.error, OutOfTime):
         return None
     found = difference(
@@ -142,6 +179,10 @@ def disagreement(captured: Captured, truth: Truth, variant: Variant, want: Outco
     )
     if found is None:
         return None
+    if found.kind == "values" and truth.random and draws_otherwise(trial, truth):
+        over_many = distribution_difference(subject, captured, variant)
+        trial.in_distribution.add(variant.column)
+        return Counterexample(variant, over_many, want, got, in_distribution=True) if over_many else None
     if found.kind == "values" and not truth.is_stable(variant, want, captured.tolerance):
         return None
     if variant.double and frozen_dtype(*both_steps(subject, captured, leaves, variant.seed, double=True)) is None:
@@ -172,15 +213,15 @@ def _simpler(truth: Truth, variant: Variant) -> list[Variant]:
     return options[:8]
 
 
-def shrink(found: Counterexample, captured: Captured, truth: Truth, deadline: float) -> Counterexample:
+def shrink(found: Counterexample, trial: Trial, truth: Truth, deadline: float) -> Counterexample:
     """The smallest input that still shows the same kind of difference in the same column."""
-    if found.variant.kind not in ("values", "size"):
+    if found.variant.kind not in ("values", "size") or found.in_distribution:
         return found
     for option in _simpler(truth, found.variant):
         if time.perf_counter() > deadline:
             break
         want = truth.accept(option)
-        again = disagreement(captured, truth, option, want) if want is not None else None
+        again = disagreement(trial, truth, option, want) if want is not None else None
         if again is not None and again.difference.kind == found.difference.kind:
             return again
     return found

@@ -25,7 +25,7 @@ from torchsan.verify.hunt import Counterexample, Trial, shrink
 from torchsan.verify.state import attribute_uses, tensor_write
 from torchsan.verify.truth import Truth
 
-ORDER = ("example", "values", "calls", "seed", "size", "dtype", "effects")
+ORDER = ("example", "values", "arguments", "calls", "seed", "size", "dtype", "effects")
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Judge:
             found.difference.where if column == "effects" else "",
         )
         if time.perf_counter() < self.deadline:
-            found = shrink(found, trial.captured, self.truth, self.deadline)
+            found = shrink(found, trial, self.truth, self.deadline)
         if known not in self.known:
             self.known[known] = self.finder.find(found, trial.captured)
         cause = self.known[known]
@@ -151,7 +151,8 @@ def judged(fault: Fault) -> Finding | None:
 
 
 def _column(found: Counterexample) -> Column:
-    return "values" if found.variant.kind == "example" else found.variant.kind
+    kind = found.variant.kind
+    return "values" if kind == "example" or kind == "arguments" else kind
 
 
 def _rank(column: str, found: Counterexample) -> int:

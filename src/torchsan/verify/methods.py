@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import importlib.util
 import io
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from torchsan.verify.subject import (
     Outcome,
     Subject,
     identical,
+    one_line,
     quiet,
     run_calls,
     seed_everything,
@@ -62,16 +65,41 @@ class Captured:
     can_widen: bool = False
     live_changes: list[str] = field(default_factory=list)
     source: str = ""
+    unsaved: str = ""
+    unspoiled: Callable[..., Any] | None = None
 
-    def run(self, subject: Subject, leaves: list[Any], *, seed: int, calls: int, double: bool) -> Outcome:
+    @property
+    def fixes_arguments(self) -> bool:
+        """Whether it takes the arguments of its example, no fewer: all but those that keep the signature."""
+        return self.method not in ("jit.script", "compile")
+
+    def run(
+        self,
+        subject: Subject,
+        leaves: list[Any],
+        *,
+        seed: int,
+        calls: int,
+        double: bool,
+        left_out: tuple[str, ...] = (),
+    ) -> Outcome:
         subject.reset()
+        kept, self.unspoiled = None if double else self.unspoiled, None
         with quiet():
-            module = self.fresh()
+            module = kept or self.fresh()
             if double:
                 module = module.double()  # type: ignore[attr-defined]
-        outcome = run_calls(self.function(module, subject), subject, leaves, seed=seed, calls=calls)
+        before = tensors_of(module)
+        outcome = run_calls(self.function(module, subject), subject, leaves, seed=seed, calls=calls, left_out=left_out)
         outcome.state = tensors_of(module)
+        if not double and outcome.error is None and self.writes_nothing and _same_state(before, outcome.state):
+            self.unspoiled = module
         return outcome
+
+    @cached_property
+    def writes_nothing(self) -> bool:
+        """Whether a run can leave traces only in parameters and buffers, so that the next may use the same copy."""
+        return self.method != "compile" and not has_writes(self.artifact)
 
     def function(self, module: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
         if not self.bound:
@@ -88,6 +116,45 @@ class Captured:
         names = [name for name, _ in subject.model.named_parameters()]
         names += [name for name, _ in subject.model.named_buffers()]
         return {name: prefix + name for name in names}
+
+
+# Python code inside (`^Name(`) and attributes that are set; lists that are attributes; tensors that are constants.
+_SETS = re.compile(r"\^\w+\(|prim::SetAttr")
+_LISTS, _LIST_ATTRIBUTES = (
+    re.compile(r"aten::(append|_set_item|insert|extend|pop|clear|Delete)\("),
+    re.compile(r"(\]|Dict\(.*\)) = prim::GetAttr"),
+)
+_TENSOR_ATTRIBUTES = re.compile(r'(?:Tensor|\)) = prim::GetAttr\[name="(\w+)"\]')
+_IN_PLACE, _TENSOR_CONSTANTS = re.compile(r"aten::[a-z]\w*_\("), re.compile(r"(Tensor|\)) = prim::Constant")
+
+
+def _script_writes(graph: str, seen: set[str]) -> bool:
+    """Parameters and buffers, whose names are given, do not count: their change is seen after the run."""
+    if _SETS.search(graph) or (_LISTS.search(graph) and _LIST_ATTRIBUTES.search(graph)):
+        return True
+    hidden = set(_TENSOR_ATTRIBUTES.findall(graph)) - seen
+    return bool(_IN_PLACE.search(graph) and (hidden or _TENSOR_CONSTANTS.search(graph)))
+
+
+def has_writes(artifact: Any) -> bool:
+    """Whether a run of a capture may leave something behind other than in parameters and buffers."""
+    try:
+        if hasattr(artifact, "inlined_graph"):
+            seen = {name.rpartition(".")[2] for name in tensors_of(artifact)}
+            return _script_writes(str(artifact.inlined_graph), seen)
+        graphs = [m.graph for m in artifact.graph_module.modules() if hasattr(m, "graph")]
+        return any(_writes(node) for graph in graphs for node in graph.nodes)
+    except Exception:
+        return True
+
+
+def _writes(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and schema is not None and schema.is_mutable
+
+
+def _same_state(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> bool:
+    return all(name in after and identical(value, after[name]) for name, value in before.items())
 
 
 class Bound(torch.nn.Module):  # type: ignore[misc]
@@ -108,16 +175,27 @@ class Bound(torch.nn.Module):  # type: ignore[misc]
         return found[0] if len(found) == 1 else tuple(found)
 
 
-def saved(module: Any) -> Callable[[], Any]:
-    """A TorchScript module by way of its bytes: what will be deployed, untouched by earlier runs."""
+def saved(module: Any) -> tuple[Callable[[], Any], str]:
+    """A TorchScript module by way of its bytes: what will be deployed, untouched by earlier runs.
+
+    What cannot be saved (it calls Python) is copied; the reason is told.
+    """
     stream = io.BytesIO()
     try:
         torch.jit.save(module, stream)
         data = stream.getvalue()
         torch.jit.load(io.BytesIO(data))
+    except Exception as error:
+        return _copies(module), one_line(error)
+    return lambda: torch.jit.load(io.BytesIO(data)), ""
+
+
+def _copies(module: Any) -> Callable[[], Any]:
+    try:
+        copy.deepcopy(module)
     except Exception:
         return lambda: module
-    return lambda: torch.jit.load(io.BytesIO(data))
+    return lambda: copy.deepcopy(module)
 
 
 def _needs_binding(subject: Subject) -> bool:
@@ -141,16 +219,18 @@ def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
             tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
             traced = torch.jit.trace(Bound(model, subject), tensors)
     changed = _restore(subject.model, model)
+    fresh, unsaved = saved(traced)
     seen = [(w.filename, w.lineno, str(w.message)) for w in caught if "TracerWarning" in w.category.__name__]
     return Captured(
         "jit.trace",
-        saved(traced),
+        fresh,
         traced,
         bound=bound,
         only_tensors=bound,
         warnings=seen,
-        can_widen=True,
+        can_widen=fresh() is not traced,
         live_changes=changed,
+        unsaved=unsaved,
     )
 
 
@@ -194,8 +274,10 @@ def _about_output_types(error: RuntimeError) -> bool:
 
 
 def _script(subject: Subject, model: torch.nn.Module) -> Captured:
-    scripted = torch.jit.script(model)
-    return Captured("jit.script", saved(scripted), scripted, can_widen=True)
+    # A function is scripted as such: as a method it would be given the module.
+    scripted = torch.jit.script(getattr(model, "_function", model))
+    fresh, unsaved = saved(scripted)
+    return Captured("jit.script", fresh, scripted, can_widen=fresh() is not scripted, unsaved=unsaved)
 
 
 def dynamic_shapes(subject: Subject, varying: dict[int, list[int]]) -> Any:

@@ -12,6 +12,7 @@ from torchsan.verify.variants import Variant
 
 Axis = tuple[int, int]
 LARGEST = 4_000_000
+TOGETHER = "several sizes"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Sizes:
         for dimension in self.dimensions:
             for leaf, dim in dimension.axes:
                 found.setdefault(leaf, []).append(dim)
-        return {leaf: sorted(dims) for leaf, dims in found.items()}
+        return {leaf: sorted(set(dims)) for leaf, dims in found.items()}
 
 
 def resized(dims: Iterable[tuple[int, int, int]]) -> str:
@@ -48,9 +49,9 @@ def resized(dims: Iterable[tuple[int, int, int]]) -> str:
 
 def _candidates(size: int) -> list[int]:
     """Other sizes to try, the likeliest to be accepted first."""
-    sizes = [size + 1, size * 2, size - 1, size + 8, size + 32, size * 2 + 1]
+    larger, smaller = [size + 1, size * 2, size + 8, size + 32, size * 2 + 1], [size - 1, size // 2]
     # Size 1 alone proves nothing: it may be accepted by broadcasting. It comes last.
-    return [s for s in dict.fromkeys(sizes) if s > 1 and s != size] + [1] * (size != 1)
+    return [s for s in dict.fromkeys([*larger, *smaller]) if s > 1 and s != size] + [1] * (size != 1)
 
 
 def _edits(subject: Subject, axes: Iterable[Axis], step: int, ratio: float | None = None) -> dict[int, str] | None:
@@ -109,10 +110,12 @@ class Finder:
 
     def attempt(self, group: tuple[Axis, ...], size: int, new: int, label: str) -> bool:
         edits = _edits(self.subject, group, new - size)
+        return self._accepted(edits, f"{label}: {size} → {new}", label)
+
+    def _accepted(self, edits: dict[int, str] | None, text: str, label: str) -> bool:
         if edits is None or self.runs <= 0:
             return False
         self.runs -= 1
-        text = f"{label}: {size} → {new}"
         variant = Variant("size", text, edits, seed=self.subject.seed, dimension=label)
         outcome: Outcome | None = self.accept(variant)  # type: ignore[operator]
         if outcome is None:
@@ -131,7 +134,31 @@ class Finder:
             if dimension:
                 done.update(dimension.axes)
                 self.sizes.dimensions.append(dimension)
+        self._all_together(axes)
+        self._several_dimensions()
         return self.sizes
+
+    def _several_dimensions(self) -> None:
+        """Each may vary alone and a capture still hold one to the other: height and width of a picture."""
+        axes = sorted({axis for dimension in self.sizes.dimensions for axis in dimension.axes})
+        if len(self.sizes.dimensions) < 2:
+            return
+        self._accepted(_edits(self.subject, axes, 1), f"{TOGETHER}: each one larger", TOGETHER)
+        spatial = [axis for axis in axes if axis[1] > 1]
+        if len(spatial) > 1:
+            self._accepted(_edits(self.subject, spatial, 0, 2.0), f"{TOGETHER}: twice the picture", TOGETHER)
+
+    def _all_together(self, axes: list[Axis]) -> None:
+        """The batch, or the length, of all inputs at once, although some of them may go alone."""
+        for dim in (0, 1):
+            group = tuple(a for a in axes if a[1] == dim)
+            sizes = {self.subject.leaves[leaf].shape[dim] for leaf, _ in group}
+            if len(group) < 2 or len(sizes) > 1 or any(d.axes == group for d in self.sizes.dimensions):
+                continue
+            size, label = sizes.pop(), _label(self.subject, group)
+            accepted = tuple(s for s in (size + 1, 1) if s != size and self.attempt(group, size, s, label))
+            if accepted:
+                self.sizes.dimensions.append(Dimension(group, size, label, accepted))
 
     def _dimension(self, axis: Axis, free: list[Axis], every: list[Axis]) -> Dimension | None:
         size = self.subject.leaves[axis[0]].shape[axis[1]]
@@ -141,11 +168,20 @@ class Finder:
             for new in _candidates(size):
                 if new == 1 and axis[1] > 1:
                     # One pixel is no picture: exporters refuse it, and nobody asks for it.
-                    break
+                    continue
                 if (new == 1 or new > size * 2) and not accepted:
-                    break
-                if (len(accepted) < 2 or new == 1) and self.attempt(group, size, new, label):
+                    continue
+                enough = sum(a > size for a in accepted) >= 2 and new > size
+                if not enough and self.attempt(group, size, new, label):
                     accepted.append(new)
             if accepted:
                 return Dimension(group, size, label, tuple(accepted))
+        return self._batch_of_one(axis, free, size)
+
+    def _batch_of_one(self, axis: Axis, free: list[Axis], size: int) -> Dimension | None:
+        """The last resort for a first dimension: one is what people try, even where it only broadcasts."""
+        group = tuple(a for a in free if a[1] == 0 and self.subject.leaves[a[0]].shape[0] == size)
+        label = _label(self.subject, group) if group else ""
+        if axis[1] == 0 and axis == group[0] and size > 1 and self.attempt(group, size, 1, label):
+            return Dimension(group, size, label, (1,))
         return None

@@ -213,13 +213,11 @@ def _declared(subject: Subject, dynamic: Any) -> dict[int, list[int]]:
 def _captured(method: str, result: Any, pristine: Any, dynamic: Any) -> Captured | None:
     if method in ("jit.trace", "jit.script"):
         with quiet():
-            fresh = saved(result)
+            fresh, _ = saved(result)
         start = tensors_of(pristine)
 
         def restored() -> Any:
             module = fresh()
-            if module is result:
-                module = copy.deepcopy(result)
             now = {**dict(module.named_parameters()), **dict(module.named_buffers())}
             with torch.no_grad():
                 for name, value in start.items():

@@ -203,10 +203,27 @@ class Subject:
                 "so it cannot be tried without changing it"
             ) from None
 
-    def inputs(self, leaves: list[Any] | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def inputs(
+        self, leaves: list[Any] | None = None, left_out: tuple[str, ...] = ()
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values = [copy_value(leaf) for leaf in (self.leaves if leaves is None else leaves)]
         args, kwargs = pytree.tree_unflatten(values, self.spec)
+        if left_out:
+            # Positional arguments after one that is left out are given by name.
+            kept = self.positional_before(left_out)
+            kwargs = {**dict(zip(self.positional_names[kept:], args[kept:], strict=False)), **kwargs}
+            args, kwargs = args[:kept], {name: value for name, value in kwargs.items() if name not in left_out}
         return tuple(args), kwargs
+
+    @property
+    def positional_names(self) -> list[str]:
+        parameters = self.signature.parameters.values() if self.signature else []
+        return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+    def positional_before(self, left_out: tuple[str, ...]) -> int:
+        """How many positional arguments stay so when some are left out."""
+        names = self.positional_names[: len(self.args)]
+        return min((names.index(name) for name in left_out if name in names), default=len(self.args))
 
     @cached_property
     def signature(self) -> inspect.Signature | None:
@@ -222,12 +239,20 @@ class Subject:
         paths = pytree.tree_flatten_with_path((self.args, self.kwargs))[0]
         return [_leaf_name(path, parameters) for path, _ in paths]
 
-    def run(self, leaves: list[Any] | None = None, *, seed: int = 0, calls: int = 1, double: bool = False) -> Outcome:
+    def run(
+        self,
+        leaves: list[Any] | None = None,
+        *,
+        seed: int = 0,
+        calls: int = 1,
+        double: bool = False,
+        left_out: tuple[str, ...] = (),
+    ) -> Outcome:
         """Eager on a fresh copy: the truth."""
         model = self.fresh()
         if double:
             model = model.double()
-        outcome = run_calls(model, self, leaves, seed=seed, calls=calls)
+        outcome = run_calls(model, self, leaves, seed=seed, calls=calls, left_out=left_out)
         outcome.state = tensors_of(model)
         outcome.attributes = attributes_of(model)
         return outcome
@@ -262,16 +287,22 @@ def detached(value: Any) -> Any:
 
 
 def run_calls(
-    function: Callable[..., Any], subject: Subject, leaves: list[Any] | None, *, seed: int, calls: int = 1
+    function: Callable[..., Any],
+    subject: Subject,
+    leaves: list[Any] | None,
+    *,
+    seed: int,
+    calls: int = 1,
+    left_out: tuple[str, ...] = (),
 ) -> Outcome:
     outcome = Outcome()
     try:
         with quiet(), time_limit(subject.limit):
             seed_everything(seed)
             for _ in range(calls):
-                args, kwargs = subject.inputs(leaves)
+                args, kwargs = subject.inputs(leaves, left_out)
                 outcome.outputs.append(detached(function(*args, **kwargs)))
-                outcome.inputs = pytree.tree_leaves((args, kwargs))
+                outcome.inputs = [] if left_out else pytree.tree_leaves((args, kwargs))
     except KeyboardInterrupt:
         raise
     except (Exception, OutOfTime) as error:

@@ -13,7 +13,9 @@ from torch.overrides import TorchFunctionMode
 
 from torchsan.errors import UsageError
 from torchsan.verify.compare import Tolerance, difference, is_finite
+from torchsan.verify.distribution import draws
 from torchsan.verify.frames import raised_places
+from torchsan.verify.optional import argument_variants
 from torchsan.verify.sizes import Finder, Sizes
 from torchsan.verify.slots import Slot
 from torchsan.verify.state import Visited, changed_slots, visit
@@ -36,6 +38,7 @@ class Truth:
         self.seconds = 0.0
         self.finite = True
         self.cut_short = False
+        self.random = False
         self.visited = Visited()
         self.slots: list[tuple[Slot, Any]] = []
 
@@ -74,7 +77,9 @@ class Truth:
         started = time.perf_counter()
         try:
             leaves = variant.leaves(subject)
-            outcome = subject.run(leaves, seed=variant.seed, calls=variant.calls, double=variant.double)
+            outcome = subject.run(
+                leaves, seed=variant.seed, calls=variant.calls, double=variant.double, left_out=variant.left_out
+            )
         except (RuntimeError, TypeError, ValueError):
             return None
         finally:
@@ -97,9 +102,12 @@ class Truth:
             self.add(variant)
         for variant in seed_variants(subject):
             self.add(variant)
+        self.random = any(draws(self.example, outcome) for variant, outcome in self.pairs if variant.kind == "seed")
         if self.example.attributes != attributes_of(subject.model):
             # State that moves may matter only after some calls.
             self.add(Variant("calls", "called twelve times", calls=12, seed=subject.seed))
+        for variant in argument_variants(subject):
+            self.add(variant)
         others = value_variants(subject, _embedding_sizes(subject))
         self._some_values(others, values // 4)
         self.sizes = Finder(subject, self.accept, sizes).explore()
@@ -134,7 +142,9 @@ class Truth:
             leaf.detach() * (1 + 1e-6) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
             for leaf in variant.leaves(subject)
         ]
-        moved = nudged.run(leaves, seed=variant.seed, calls=variant.calls, double=variant.double)
+        moved = nudged.run(
+            leaves, seed=variant.seed, calls=variant.calls, double=variant.double, left_out=variant.left_out
+        )
         if moved.error is not None:
             return False
         moved.inputs, moved.state = [], {}

@@ -13,7 +13,7 @@ import torch
 
 from torchsan.verify.subject import Subject
 
-Kind = Literal["example", "values", "size", "calls", "seed", "dtype"]
+Kind = Literal["example", "values", "size", "calls", "seed", "dtype", "arguments"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Variant:
     seed: int = 0
     dimension: str = ""
     double: bool = False
+    left_out: tuple[str, ...] = ()
 
     @property
     def only_size_one(self) -> bool:

@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
-from torchsan.fix.rewrites import captures, copies, graphs, layers, leaves, order, saves, writes
+from torchsan.fix.rewrites import (
+    branches,
+    captures,
+    copies,
+    graphs,
+    layers,
+    leaves,
+    loops,
+    order,
+    outside,
+    saves,
+    scripting,
+    state,
+    weights,
+    writes,
+)
 from torchsan.fix.source import Edit
 
 Rewrite = Callable[[Spot], Iterator[tuple[str, Iterable[Edit]]]]
 
 REWRITES: dict[str, Rewrite] = {
     "out_of_place": writes.out_of_place,
+    "in_spite_of_aliases": writes.in_spite_of_aliases,
     "fresh_result": writes.fresh_result,
     "clone_before_write": writes.clone_before_write,
     "inplace_false": layers.inplace_false,
@@ -27,7 +43,11 @@ REWRITES: dict[str, Rewrite] = {
     "no_grad_for_inference": leaves.no_grad_for_inference,
     "step_later": order.step_later,
     "forward_later": order.forward_later,
+    "forward_again": order.forward_again,
     "rebuild": order.rebuild,
+    "copied_weights": weights.copied_weights,
+    "clear_cache": weights.clear_cache,
+    "returned_twin": writes.returned_twin,
     "detach_carried": graphs.detach_carried,
     "keep_graph": graphs.keep_graph,
     "retain_grad": graphs.retain_grad,
@@ -39,6 +59,20 @@ REWRITES: dict[str, Rewrite] = {
     "plain_size": captures.plain_size,
     "tensor_by_sizes": captures.tensor_by_sizes,
     "like_input": captures.like_input,
-    "scripted": captures.scripted,
+    "filled": captures.filled,
+    "into_memory": captures.into_memory,
+    "where_branch": branches.where_branch,
+    "cond_branch": branches.cond_branch,
+    "skip_while_capturing": branches.skip_while_capturing,
+    "while_loop": loops.while_loop,
+    "masked_loop": loops.masked_loop,
+    "whole_dimension": loops.whole_dimension,
+    "as_buffer": state.as_buffer,
+    "plain_number": outside.plain_number,
+    "by_torch": outside.by_torch,
+    "drawn_by_torch": outside.drawn_by_torch,
+    "in_eval_mode": outside.in_eval_mode,
+    "capture_copy": outside.capture_copy,
+    "scripted": scripting.scripted,
     "without_memo": captures.without_memo,
 }

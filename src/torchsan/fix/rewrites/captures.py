@@ -7,18 +7,25 @@ from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.source import Edit, Function, Source
+from torchsan.fix.source import Edit, Source
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
-LIKE = {"zeros": "new_zeros", "ones": "new_ones", "empty": "new_empty", "full": "new_full"}
+LIKE = {"zeros": "new_zeros", "ones": "new_ones", "empty": "new_empty", "full": "new_full", "tensor": "new_tensor"}
 
 
 def plain_size(spot: Spot) -> Found:
-    """A size without `int()`, which makes a Python number of it."""
+    """A size without `int()` or `len()`, which make a Python number of it."""
     source, statement = spot.source, spot.source.statement(spot.span)
     edits = _without_int(source, statement) if statement is not None else []
     if edits:
         yield "use the size as torch gives it, without int()", edits
+    lengths = [
+        Edit(source.start(node), source.end(node), f"{source.segment(node.args[0])}.shape[0]")
+        for node in (ast.walk(statement) if statement is not None else ())
+        if isinstance(node, ast.Call) and syntax.called(node) == "len" and isinstance(node.args[0], syntax.Place)
+    ]
+    if lengths:
+        yield "use the size as torch gives it, without len()", lengths
 
 
 def _without_int(source: Source, within: ast.AST) -> list[Edit]:
@@ -59,49 +66,37 @@ def _repeated(source: Source, node: ast.AST) -> list[Edit]:
 
 
 def like_input(spot: Spot) -> Found:
-    """`torch.zeros(…, dtype=x.dtype, device=x.device)` as `x.new_zeros(…)`: type and device stay the input's."""
+    """`torch.zeros(…, dtype=x.dtype)` as `x.new_zeros(…)`: type and device stay the input's, whatever it is."""
     source, statement = spot.source, spot.source.statement(spot.span)
     for node in ast.walk(statement) if statement is not None else ():
-        if not isinstance(node, ast.Call) or syntax.called(node) not in LIKE:
-            continue
-        owners = {owner for k in node.keywords if (owner := _followed(k))}
-        if len(owners) != 1 or any(k.arg not in ("dtype", "device") for k in node.keywords):
+        if not isinstance(node, ast.Call) or any(k.arg not in ("dtype", "device") for k in node.keywords):
             continue
         text = ", ".join(source.segment(argument) for argument in node.args)
-        whole = f"{owners.pop()}.{LIKE[syntax.called(node)]}({text})"
-        yield whole, [Edit(source.start(node), source.end(node), whole)]
+        for owner in _owners(source, node):
+            whole = ""
+            if syntax.called(node) in LIKE:
+                whole = f"{owner}.{LIKE[syntax.called(node)]}({text})"
+            elif syntax.called(node) in ("to", "type", "float", "double", "half") and isinstance(
+                node.func, ast.Attribute
+            ):
+                whole = f"{source.segment(node.func.value)}.to({owner})"
+            if whole and syntax.root_name(node) != owner:
+                yield whole, [Edit(source.start(node), source.end(node), whole)]
+
+
+def _owners(source: Source, call: ast.Call) -> list[str]:
+    """Tensors whose type a new one may take: the one that is named, else the function's arguments."""
+    named = {owner for k in call.keywords if (owner := _followed(k))}
+    if named:
+        return sorted(named) if len(named) == 1 else []
+    function = source.function_of(call)
+    return [a.arg for a in function.args.args if a.arg not in ("self", "cls")][:2] if function is not None else []
 
 
 def _followed(keyword: ast.keyword) -> str:
     """`x` of `dtype=x.dtype`."""
     value = keyword.value
     return ast.unparse(value.value) if isinstance(value, ast.Attribute) and value.attr in ("dtype", "device") else ""
-
-
-def scripted(spot: Spot) -> Found:
-    """A loop or branch of a function of the module, compiled instead of traced."""
-    source, statement = spot.source, spot.source.statement(spot.span)
-    inside = (statement, *source.above(statement)) if statement is not None else ()
-    function = next((n for n in inside if isinstance(n, Function) and n in source.tree.body), None)
-    torch = syntax.torch_name(source)
-    if function is None or torch is None or function.decorator_list:
-        return
-    at = source.line_start(function.lineno)
-    decorated = Edit(at, at, f"@{torch}.jit.script{source.newline}")
-    yield f"compile {function.name} with @{torch}.jit.script", [decorated]
-    named = [_by_number(source, node) for node in ast.walk(function) if _is_named_part(node)]
-    if named:
-        yield f"compile {function.name} with @{torch}.jit.script, results by number", [decorated, *named]
-
-
-def _is_named_part(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in ("values", "indices") and isinstance(node.value, ast.Call)
-
-
-def _by_number(source: Source, node: ast.AST) -> Edit:
-    assert isinstance(node, ast.Attribute)
-    number = "[0]" if node.attr == "values" else "[1]"
-    return Edit(source.end(node.value), source.end(node), number)
 
 
 def without_memo(spot: Spot) -> Found:
@@ -134,3 +129,30 @@ def without_memo(spot: Spot) -> Found:
 
 def _short(text: str) -> str:
     return text if len(text) <= 40 and "\n" not in text else "it"
+
+
+def filled(spot: Spot) -> Found:
+    """`torch.fill(torch.empty_like(a), v)` as `torch.full_like(a, v)`, which the tracer knows."""
+    source, statement, torch = spot.source, spot.source.statement(spot.span), syntax.torch_name(spot.source)
+    for node in ast.walk(statement) if statement is not None and torch is not None else ():
+        if not isinstance(node, ast.Call) or syntax.called(node) not in ("fill", "fill_"):
+            continue
+        is_function = syntax.is_module_function(node)
+        given = [*node.args] if is_function else [node.func.value, *node.args]  # type: ignore[attr-defined]
+        if len(given) != 2:
+            continue
+        like, value = given
+        if isinstance(like, ast.Call) and syntax.called(like).endswith("_like") and like.args:
+            like = like.args[0]
+        text = f"{torch}.full_like({source.segment(like)}, {source.segment(value)})"
+        yield text, [Edit(source.start(node), source.end(node), text)]
+
+
+def into_memory(spot: Spot) -> Found:
+    """`self.last.data = value` as `self.last.copy_(value)`, a write that captures keep, or a plain assignment."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if isinstance(statement, ast.Assign) and isinstance(target, ast.Attribute) and target.attr == "data":
+        name, value = source.segment(target.value), source.segment(statement.value)
+        for text in (f"{name}.copy_({value})", f"{name} = {value}"):
+            yield text, [Edit(source.start(statement), source.end(statement), text)]

@@ -25,10 +25,29 @@ def detach_carried(spot: Spot) -> Found:
             edit = syntax.insert_after(source, backward, f"{name} = tuple(part.detach() for part in {name})")
             if edit is not None:
                 yield f"cut the graph between turns: detach each part of {name}", [edit]
+    for name, statement, holder in _kept_between_calls(spot):
+        for title, value in (
+            (name, f"{name}.detach()"),
+            (f"each part of {name}", f"tuple(p.detach() for p in {name})"),
+        ):
+            edit = syntax.insert_after(holder, statement, f"{name} = {value}")
+            if edit is not None:
+                yield f"cut the graph between calls: detach {title}", [edit]
     for other in spot.spots("cause"):
         yield from _shared_with_first(other)
     for other in spot.spots("origin"):
         yield from _arguments(other)
+
+
+def _kept_between_calls(spot: Spot) -> Iterator[tuple[str, ast.stmt, Source]]:
+    """`out, self.hidden = self.cell(x, self.hidden)`: an attribute that carries the graph from call to call."""
+    sources = dict.fromkeys([*(other.source for other in spot.spots("origin")), spot.source])
+    for source in sources:
+        for statement in (n for n in ast.walk(source.tree) if isinstance(n, ast.Assign)):
+            kept = {ast.unparse(n) for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Attribute)}
+            read = {ast.unparse(n) for n in ast.walk(statement.value) if isinstance(n, ast.Attribute)}
+            for name in sorted(kept & read):
+                yield name, statement, source
 
 
 def _shared_with_first(spot: Spot) -> Found:

@@ -21,6 +21,9 @@ def inplace_false(spot: Spot) -> Found:
     if value is None:
         value = next((argument for argument in reversed(call.args) if syntax.is_true(argument)), None)
     if value is None:
+        # A flag that is handed on: `nn.ReLU(inplace)`, `nn.ReLU(cfg.inplace)`.
+        value = next((argument for argument in reversed(call.args) if "inplace" in ast.unparse(argument)), None)
+    if value is None:
         return
     source = spot.source
     shown = " ".join(source.segment(call.func).split())

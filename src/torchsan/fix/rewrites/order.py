@@ -52,7 +52,8 @@ def step_later(spot: Spot) -> Found:
     after = block[block.index(backward) + 1 :]
     if not spot.source.owns_its_lines(step):
         return
-    title = f"step after the backward of line {backward.lineno}"
+    what = "step" if stepped_modules(spot.source, step) or "step" in ast.unparse(step) else "do this"
+    title = f"{what} after the backward of line {backward.lineno}"
     if after:
         edits = _moved(spot.source, [step], after[0])
         if edits is not None:
@@ -86,6 +87,55 @@ def forward_later(spot: Spot) -> Found:
         edits = _moved(spot.source, moving, target)
         if edits is not None:
             yield f"compute {', '.join(sorted(names))} after the step", edits
+
+
+def stepped_modules(source: Source, step: ast.stmt) -> list[str]:
+    """Modules whose parameters the optimizer of `optimizer.step()` was given."""
+    calls = [n for n in ast.walk(step) if isinstance(n, ast.Call) and syntax.called(n) == "step"]
+    owners = [ast.unparse(c.func.value) for c in calls if isinstance(c.func, ast.Attribute)]
+    found: list[str] = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and any(ast.unparse(t) in owners for t in node.targets):
+            for inner in ast.walk(node.value):
+                if isinstance(inner, ast.Attribute) and inner.attr == "parameters":
+                    found.append(ast.unparse(inner.value))
+    return list(dict.fromkeys(found))
+
+
+def forward_again(spot: Spot) -> Found:
+    """A forward that two losses share is computed once more after the step of the first."""
+    found = _in_one_block(spot)
+    if found is None:
+        return
+    source, (step, backward, block) = spot.source, found
+    before = block[: block.index(step)]
+    wanted = _names_needed(block[block.index(step) : block.index(backward) + 1], before)
+    for saved in spot.spots("saved"):
+        forward = saved.source.statement(saved.span) if saved.source is source else None
+        if forward not in before:
+            continue
+        chain, made = [], syntax.stores(forward)
+        for statement in before[before.index(forward) :]:
+            names = syntax.stores(statement)
+            fed = statement is forward or bool(syntax.loads(statement) & made)
+            if isinstance(statement, ast.Assign) and fed and names & wanted:
+                chain.append(statement)
+                made = made | names
+        lines = [source.segment(statement) for statement in chain]
+        edit = syntax.insert_after(source, step, *lines) if lines and not any("\n" in t for t in lines) else None
+        if edit is not None:
+            names = {name for statement in chain for name in syntax.stores(statement)}
+            yield f"compute {', '.join(sorted(names))} again after the step", [edit]
+            return
+
+
+def _names_needed(after: list[ast.stmt], before: list[ast.stmt]) -> set[str]:
+    """Names of `before` that the statements of `after` read, also through others."""
+    wanted = {name for statement in after for name in syntax.loads(statement)}
+    for statement in reversed(before):
+        if isinstance(statement, ast.Assign) and syntax.stores(statement) & wanted:
+            wanted = wanted | syntax.loads(statement)
+    return wanted
 
 
 def _backward_roots(statement: ast.stmt) -> set[str]:

@@ -17,7 +17,7 @@ LIMIT = 4
 def clone_saved(spot: Spot) -> Found:
     """A copy of the operand that the saving op keeps, best where the name is bound."""
     source, expression = spot.source, spot.source.expression(spot.span)
-    if expression is None:
+    if expression is None or "needs its result" in spot.span.label:
         return
     kin = _kin(spot, source.scope_of(expression))
     found = sorted(_operands(expression), key=lambda node: _distance(node, kin))
@@ -30,12 +30,17 @@ def clone_saved(spot: Spot) -> Found:
                 [syntax.cloned(source, definition)],
             )
         yield f"keep a copy: {source.segment(operand)}.clone()", [syntax.cloned(source, operand)]
+    shared = [operand for operand in found if _distance(operand, kin) < len(kin)]
+    if len(shared) > 1:
+        names = " and ".join(dict.fromkeys(source.segment(operand) for operand in shared))
+        yield f"keep copies of {names}", [syntax.cloned(source, operand) for operand in shared]
 
 
 def clone_saved_result(spot: Spot) -> Found:
     """A copy of the saved result goes on; the result itself is never written."""
     source, expression = spot.source, spot.source.expression(spot.span)
-    if isinstance(expression, (ast.Call, ast.BinOp)):
+    needs_other = "needs its" in spot.span.label and "result" not in spot.span.label
+    if isinstance(expression, (ast.Call, ast.BinOp)) and not needs_other:
         yield "go on with a copy: ….clone()", [syntax.cloned(source, expression)]
 
 
@@ -65,6 +70,7 @@ def _kin(spot: Spot, scope: ast.AST) -> list[str]:
         variable = syntax.variable_of(written) if written is not None else None
         if variable is not None:
             found.append(ast.unparse(variable))
+        found += [alias.name for alias in other.aliases if alias.name not in found]
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and any(name in ast.unparse(node.value) for name in found):
             found.extend(sorted(syntax.stores(node)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from torchsan.fix.source import Edit, Source
 
@@ -176,6 +175,15 @@ def with_import(source: Source, module: str) -> list[Edit]:
     return [edit] if (edit := insert_after(source, first, f"import {module}")) else []
 
 
-def statements(block: list[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in block:
-        yield from (n for n in ast.walk(statement) if isinstance(n, ast.stmt))
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, or one like it that nobody uses."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def is_number(node: ast.AST) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    constant = isinstance(node, ast.Constant) and isinstance(node.value, (int, float))
+    return constant or (isinstance(node, ast.Call) and called(node) == "float")

@@ -35,6 +35,61 @@ NO_TWIN = {
 def out_of_place(spot: Spot, *, unread: bool = False) -> Found:
     """The twin of a write, bound to the name that was written; also where nobody reads it, if `unread`."""
     source, statement = spot.source, spot.source.statement(spot.span)
+    others = _other_names(spot, statement) if statement is not None else []
+    if others is None:
+        return  # another tensor must see the change: `in_spite_of_aliases` comes last
+    if statement is not None and _writes_part(spot, statement):
+        return  # `x[0] = x[0] + 1` would write the same memory
+    for title, edits in _twins(spot, unread=unread):
+        if not others or statement is None:
+            yield title, edits
+            continue
+        written = written_in(spot, statement)
+        variable = syntax.variable_of(written) if written is not None else None
+        edit = syntax.insert_after(source, statement, f"{' = '.join(others)} = {ast.unparse(variable or statement)}")
+        if edit is not None and isinstance(variable, ast.Name) and syntax.same(written or variable, variable):
+            yield f"{title}, and {' and '.join(others)} with it", [*edits, edit]
+
+
+def _other_names(spot: Spot, statement: ast.stmt) -> list[str] | None:
+    """Names that must be bound to the new value as well; nothing at all where that cannot be done."""
+    written = written_in(spot, statement)
+    variable = syntax.variable_of(written) if written is not None else None
+    own = ast.unparse(variable) if variable is not None else ""
+    found: list[str] = []
+    for alias in spot.aliases:
+        source = spot.sources.get(alias.path)
+        if source is None or (alias.depth == 0 and alias.name == own):
+            continue
+        at = statement if alias.depth == 0 else source.statement_at(alias.line)
+        if at is None or alias.name in syntax.stores(at):
+            continue  # bound anew by the very statement
+        if not syntax.is_read_again(source, at, ast.Name(alias.name, ast.Load())):
+            continue
+        if alias.depth or not alias.whole:
+            return None
+        found.append(alias.name)
+    return found
+
+
+def _writes_part(spot: Spot, statement: ast.stmt) -> bool:
+    """`x[0] += 1` for a tensor: seen from the memory that the name held, unlike a list's."""
+    if isinstance(statement, ast.Assign):
+        return False
+    written = written_in(spot, statement)
+    tensors = {alias.name for alias in spot.aliases if alias.depth == 0}
+    is_part = written is not None and not isinstance(written, (ast.Name, ast.Attribute))
+    return written is not None and is_part and syntax.root_name(written) in tensors
+
+
+def in_spite_of_aliases(spot: Spot) -> Found:
+    """The twin of a write, or a copy before it, for the one name, whoever else holds the memory."""
+    yield from _twins(spot)
+    yield from _copied_before(spot)
+
+
+def _twins(spot: Spot, *, unread: bool = False) -> Found:
+    source, statement = spot.source, spot.source.statement(spot.span)
     if isinstance(statement, ast.AugAssign):
         yield from _augmented(source, statement, unread=unread)
     elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
@@ -60,6 +115,12 @@ def fresh_result(spot: Spot) -> Found:
 
 def clone_before_write(spot: Spot) -> Found:
     """A copy under the same name just before the write: what was saved is then not what is written."""
+    statement = spot.source.statement(spot.span)
+    if statement is not None and _other_names(spot, statement) == []:
+        yield from _copied_before(spot)
+
+
+def _copied_before(spot: Spot) -> Found:
     source, statement = spot.source, spot.source.statement(spot.span)
     if statement is None:
         return
@@ -123,11 +184,13 @@ def _indexed(source: Source, statement: ast.Assign, target: ast.Subscript) -> Fo
     tensor, index = source.segment(target.value), source.segment(target.slice)
     if not isinstance(target.value, (ast.Name, ast.Attribute)) or isinstance(target.slice, (ast.Slice, ast.Tuple)):
         return
+    if syntax.is_number(target.slice) or _counts(source, target.slice):
+        return
     if not syntax.is_read_again(source, statement, target.value):
         return
     value = source.segment(statement.value)
     start, end = source.start(statement), source.end(statement)
-    if _is_number(statement.value):
+    if syntax.is_number(statement.value):
         text = f"{tensor} = {tensor}.masked_fill({index}, {value})"
         yield text, [Edit(start, end, text)]
         value = f"{tensor}.new_tensor({value})"
@@ -136,11 +199,14 @@ def _indexed(source: Source, statement: ast.Assign, target: ast.Subscript) -> Fo
         yield text, [Edit(start, end, text)]
 
 
-def _is_number(node: ast.expr) -> bool:
-    if isinstance(node, ast.UnaryOp):
-        node = node.operand
-    constant = isinstance(node, ast.Constant) and isinstance(node.value, (int, float))
-    return constant or (isinstance(node, ast.Call) and syntax.called(node) == "float")
+def _counts(source: Source, index: ast.expr) -> bool:
+    """An index that a loop counts: a number, no mask."""
+    loop = source.loop_of(index)
+    while loop is not None:
+        if isinstance(loop, ast.For) and syntax.names_in(index) & syntax.stores(loop.target):
+            return True
+        loop = source.loop_of(loop)
+    return False
 
 
 def _assigned_data(source: Source, statement: ast.Assign, target: ast.Attribute) -> Found:
@@ -170,7 +236,7 @@ def _call(source: Source, statement: ast.stmt, call: ast.Call, *, rebind: bool, 
     edits, title = _twin(source, call, written)
     if not edits:
         return
-    if isinstance(statement, ast.Expr):
+    if isinstance(statement, ast.Expr) and _is_whole(statement.value, call):
         # The result was thrown away: without a name the new value would be, too.
         if variable is None or not rebind:
             return
@@ -182,13 +248,37 @@ def _call(source: Source, statement: ast.stmt, call: ast.Call, *, rebind: bool, 
             [*edits, Edit(source.start(statement), source.start(statement), f"{name} = ")],
         )
         return
+    also = variable if rebind and isinstance(statement, ast.Assign) else None
+    if isinstance(also, (ast.Name, ast.Attribute)) and isinstance(statement, ast.Assign):
+        bound = any(syntax.same(also, target) for target in statement.targets)
+        if not bound and syntax.is_read_again(source, statement, also):
+            # Who reads the written name later must find the new value there as well.
+            name, at = source.segment(also), source.start(statement.value)
+            yield f"{name} = {title}", [*edits, Edit(at, at, f"{name} = ")]
     yield title, edits
-    if not rebind or not isinstance(statement, ast.Assign) or not isinstance(variable, (ast.Name, ast.Attribute)):
+
+
+def _is_whole(value: ast.expr, call: ast.Call) -> bool:
+    """The statement is this call, or a chain that goes on from it: `x.mul_(2).add_(1)`."""
+    while value is not call and isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        value = value.func.value
+    return value is call
+
+
+def returned_twin(spot: Spot) -> Found:
+    """A function that ends with a write to its argument returns the new value instead, as a hook may."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    function = source.function_of(statement) if statement is not None else None
+    if function is None or not isinstance(statement, ast.Expr) or function.body[-1] is not statement:
         return
-    if not any(syntax.same(variable, target) for target in statement.targets):
-        name = source.segment(variable)
-        at = source.start(statement.value)
-        yield f"{name} = {title}", [*edits, Edit(at, at, f"{name} = ")]
+    if any(isinstance(n, ast.Return) for n in ast.walk(function)):
+        return
+    for call in _calls(spot, statement):
+        written = _receiver(call)
+        edits, title = _twin(source, call, written) if written is not None else ([], "")
+        if edits:
+            at = source.start(statement)
+            yield f"return {title}", [*edits, Edit(at, at, "return ")]
 
 
 def _twin(source: Source, call: ast.Call, written: ast.expr) -> tuple[list[Edit], str]:
@@ -208,7 +298,7 @@ def _twin(source: Source, call: ast.Call, written: ast.expr) -> tuple[list[Edit]
     if name in NO_TWIN:
         if syntax.is_module_function(call):
             return [], ""
-        torch, only = syntax.torch_name(source), [a for a in call.args if _is_number(a)]
+        torch, only = syntax.torch_name(source), [a for a in call.args if syntax.is_number(a)]
         if torch and name == "zero_":
             return _whole(source, call, f"{torch}.zeros_like({receiver})")
         if torch and name == "fill_" and len(only) == len(call.args) == 1:

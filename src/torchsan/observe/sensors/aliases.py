@@ -171,8 +171,9 @@ class AliasWatch:
             if not _writes_its_argument(node, explicit, file) or not _looks_unintended(node, file):
                 return None
             level = 1
+        as_new = explicit is not None and _gets_another_name(node, explicit, file)
         for index in range(level, min(len(frames), 6)):
-            event = self._reads_again(op, site, tensor, memory, frames[index], explicit, frame)
+            event = self._reads_again(op, site, tensor, memory, frames[index], as_new, frame)
             if event is not None:
                 return event
             if not _is_argument(memory, frames[index]):
@@ -186,7 +187,7 @@ class AliasWatch:
         tensor: torch.Tensor,
         memory: int,
         caller: FrameType,
-        explicit: ast.expr | None,
+        as_new: bool,
         frame: FrameType,
     ) -> InputOverwritten | None:
         at = frame_place(caller)
@@ -204,11 +205,11 @@ class AliasWatch:
         if not passed or statement is None:
             return None
         # A bare call is made for its effect, unless the callee used the written value as a new one.
-        if isinstance(statement, ast.Expr) and statement.value is call and explicit is None:
+        if isinstance(statement, ast.Expr) and statement.value is call and not as_new:
             return None
         if syntax.text_of(call.func).rpartition(".")[2].endswith("_"):
             return None
-        read = syntax.read_again(file, statement, passed[0])
+        read = syntax.read_again(file, call, passed[0])
         if read is None or _only_form(read, file):
             return None
         line = Line(whole_statement(site.place), site.library_place)
@@ -350,14 +351,8 @@ def _looks_unintended(node: ast.AST, file: syntax.File) -> bool:
     written = syntax.written_expression(node, file)
     if isinstance(written, ast.Name) and any(word in written.id.lower() for word in FILLED):
         return False
-    statement = file.statement(node)
-    value_used = isinstance(node, ast.Call) and not (
-        isinstance(statement, ast.Expr) and _is_chain(statement.value, node)
-    )
-    if value_used and isinstance(statement, ast.Assign):
-        bound = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-        if not (isinstance(written, ast.Name) and written.id in bound):
-            return True
+    if _gets_another_name(node, written, file):
+        return True
     if not isinstance(node, (ast.AugAssign, ast.Call)):
         return False
     if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):
@@ -365,13 +360,13 @@ def _looks_unintended(node: ast.AST, file: syntax.File) -> bool:
     return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))
 
 
-def _is_chain(outer: ast.expr, node: ast.AST) -> bool:
-    """`x.mul_(a).add_(b)` as a statement: the inner call's value only feeds the next in-place call."""
-    while isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute):
-        if outer is node:
-            return True
-        outer = outer.func.value
-    return False
+def _gets_another_name(node: ast.AST, written: ast.expr | None, file: syntax.File) -> bool:
+    """`y = x.mul_(2)`: the written value goes on under a name of its own."""
+    statement = file.statement(node)
+    if not isinstance(node, ast.Call) or not isinstance(statement, ast.Assign):
+        return False
+    bound = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    return not (isinstance(written, ast.Name) and written.id in bound)
 
 
 def _only_form(read: ast.expr, file: syntax.File) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import weakref
 from collections.abc import Callable
@@ -24,9 +25,9 @@ MAX_SNAPSHOTS = 256
 
 @dataclass(slots=True)
 class Snapshot:
-    """A state dictionary as it was handed out."""
+    """A state dictionary as it was handed out, known by its first tensor, which a shallow copy of it holds, too."""
 
-    reference: weakref.ref[Any]
+    first: weakref.ref[torch.Tensor]
     site: Site
     # Memory and version of each tensor, and the number of the last step before.
     tensors: dict[str, tuple[int, int]]
@@ -84,25 +85,30 @@ class SnapshotSensor:
     def _remember(self, state: Any, frame: FrameType) -> None:
         if not self.recorder.active or self.recorder.paused:
             return
-        for key in [k for k, s in self._taken.items() if s.reference() is None]:
+        for key in [k for k, s in self._taken.items() if s.first() is None]:
             del self._taken[key]
         if len(self._taken) >= MAX_SNAPSHOTS:
+            return
+        first = _first_tensor(state)
+        if first is None:
             return
         site = site_of(frame)
         tensors = {k: (memory_of(t) or 0, t._version) for k, t in state.items() if isinstance(t, torch.Tensor)}
         file = syntax.file_of(site.place.path)
         node = file.at(site.place) if file else None
-        targets = syntax.assigned_targets(node, file) if file and node is not None else []
-        name = targets[0] if targets else ""
+        name = _name_of_copy(node, file) if file and node is not None else ""
         steps = self.recorder.ledger.steps_made
-        self._taken[id(state)] = Snapshot(weakref.ref(state), site, tensors, name, steps)
+        self._taken[id(first)] = Snapshot(weakref.ref(first), site, tensors, name, steps)
 
     def _moved(self, state: dict[str, Any]) -> Snapshot | None:
-        """The snapshot that this dictionary is, if its tensors have been written since."""
-        snapshot = self._taken.get(id(state))
-        if snapshot is None or snapshot.reference() is not state:
+        """The snapshot that this dictionary is or was filled from, if its tensors have been written since."""
+        first = _first_tensor(state)
+        snapshot = self._taken.get(id(first))
+        if first is None or snapshot is None or snapshot.first() is not first:
             return None
         for key, tensor in state.items():
+            if not isinstance(tensor, torch.Tensor):
+                continue
             memory, version = snapshot.tensors.get(key, (0, 0))
             if memory and memory_of(tensor) == memory and self._trained_since(memory, version, snapshot.steps):
                 return snapshot
@@ -143,6 +149,21 @@ class SnapshotSensor:
         taken = Line(snapshot.site.place)
         name = snapshot.name or "state_dict()"
         self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, Line(used.place), "state_dict"))
+
+
+def _first_tensor(state: dict[Any, Any]) -> torch.Tensor | None:
+    return next((value for value in state.values() if isinstance(value, torch.Tensor)), None)
+
+
+def _name_of_copy(node: ast.AST, file: syntax.File) -> str:
+    """The name that the dictionary got: `best` in `best = model.state_dict()`, `best = {k: v for … in …}`."""
+    for around in file.up(node):
+        if isinstance(around, ast.stmt):
+            break
+        targets = syntax.assigned_targets(around, file)
+        if targets:
+            return targets[0]
+    return ""
 
 
 def _is_loading(write: Written) -> bool:

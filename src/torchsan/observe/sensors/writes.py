@@ -16,11 +16,12 @@ from torchsan.observe import constructors
 from torchsan.observe.constructors import layer_site
 from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
+from torchsan.observe.names import in_variables
 from torchsan.observe.outs import OutFinder
 from torchsan.observe.recorder import Recorder, shield
-from torchsan.observe.refusals import refused
+from torchsan.observe.refusals import refused, whole_statement
 from torchsan.observe.sensors.aliases import AliasWatch
-from torchsan.observe.sites import TORCH, Site, kind_of, site_of
+from torchsan.observe.sites import TORCH, Site, kind_of, site_of, user_frames
 from torchsan.observe.tensors import byte_range, memory_of
 
 if TYPE_CHECKING:
@@ -184,11 +185,19 @@ class WriteSensor:
             seen = self._seen.get(site, 0)
             if seen < 4 and not compat.is_tracing():
                 self._seen[site] = seen + 1
+                if seen == 0 and site.library is not None:
+                    self._remember_name(site, notes[0][1], frame)
                 token = self.aliases.before(name, site, notes[0][0], notes[0][1], args, frame, seen)
             return site, before, notes, token, frame
         except Exception as error:
             self.recorder.give_up(error)
             return None
+
+    def _remember_name(self, site: Site, memory: int, frame: FrameType) -> None:
+        """What the user calls the tensor that a library writes: the line alone does not tell."""
+        name = in_variables(memory, user_frames(frame)[:2])
+        if name:
+            self.recorder.names[whole_statement(site.place)] = name
 
     @shield
     def _after(self, name: str, noted: Any) -> None:

@@ -1,0 +1,208 @@
+"""Explains values that backward needs and that are no longer what was saved: loud ones, silent ones, stale casts."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchsan.model.events import Line, Memory, Save, StaleCast, StaleSave, Write
+from torchsan.observe import nodes
+from torchsan.observe.foreign_writes import lines_that_write
+from torchsan.observe.ledger import Stepped, Written
+from torchsan.observe.names import in_modules, in_variables
+from torchsan.observe.recorder import Recorder
+from torchsan.observe.refusals import whole_statement, written_name
+from torchsan.observe.sites import Site, site_of, user_frames
+from torchsan.observe.tensors import byte_range, memory_of
+
+if TYPE_CHECKING:
+    from torchsan.observe.sensors.exposure import ExposureSensor
+
+
+class StaleFinder:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.ledger = recorder.ledger
+        # Nodes made by backwards with create_graph: their numbers, and the line of the call.
+        self.made_by_backward: deque[tuple[int, int, Site]] = deque(maxlen=256)
+
+    # -- loud: torch's version check failed ---------------------------------------------------------
+
+    def explain(self, roots: list[Any], text: str, frame: Any) -> list[Any]:
+        stale = [s for node in nodes.walk(roots) for s in nodes.saved_values(node) if s.stale]
+        # The engine goes from the latest node back, so the failing one is the latest that it reached.
+        stale.sort(key=lambda s: (s.message.split(" Hint:")[0] not in text, -nodes.sequence(s.node)))
+        if not stale:
+            return []
+        found = []
+        told: set[object] = set()
+        events = [self._stale_event(saved, frame) for saved in stale]
+        known = [event for event in events if event.write.line is not None]
+        for event in known or events[:1]:
+            cause = (event.write.line and event.write.line.place, event.write.op, event.write.line is None)
+            if cause in told:
+                continue
+            told.add(cause)
+            found.extend(self.recorder.emit(event))
+        return found
+
+    def _stale_event(self, saved: nodes.Saved, frame: Any) -> StaleSave:
+        tensor = nodes.tensor_behind(saved)
+        memory = memory_of(tensor) if tensor is not None else None
+        sequence = nodes.sequence(saved.node)
+        writes: list[Written] = []
+        steps: list[Stepped] = []
+        if memory is not None:
+            writes = self.ledger.after(memory, sequence, saved.expected)
+            steps = list(self.ledger.steps_after(memory, sequence))
+        elif saved.expected is not None and saved.current is not None:
+            # Torch keeps some stale tensors to itself; their versions still tell which memory it was.
+            writes = self.ledger.by_versions(sequence, saved.expected, saved.current)
+        write, more, maker = self._choose(writes, steps)
+        needed = site_of(frame)
+        return StaleSave(
+            memory=self._name(memory, frame, write, tensor),
+            save=self._describe(saved),
+            write=write,
+            needed=Line(needed.place, needed.library_place if needed.library_place else None),
+            silent=False,
+            more_writes=more,
+            constructor=maker.place if maker is not None else None,
+        )
+
+    def _describe(self, saved: nodes.Saved) -> Save:
+        save = nodes.describe_save(saved)
+        if save.line is None:
+            number = nodes.sequence(saved.node)
+            site = next((s for start, end, s in self.made_by_backward if start <= number < end), None)
+            if site is not None:
+                return replace(save, line=Line(site.place), in_backward=True)
+        return replace(save, in_backward=False)
+
+    def _choose(self, writes: list[Written], steps: list[Stepped]) -> tuple[Write, tuple[Write, ...], Site | None]:
+        """The first write after the save is the one to blame; the others are told after it."""
+        events: list[tuple[int, Write, Site | None]] = [(w.before, described(w), w.maker) for w in writes]
+        events += [(s.before, described_step(s), None) for s in steps]
+        events.sort(key=lambda entry: entry[0])
+        if not events:
+            return Write("", "unknown", None), (), None
+        different = [w for _, w, _ in events[1:] if w.line != events[0][1].line]
+        return events[0][1], tuple(dict.fromkeys(different)), events[0][2]
+
+    def _name(self, memory: int | None, frame: Any, write: Write, tensor: Any) -> Memory:
+        shape = tuple(tensor.shape) if tensor is not None else ()
+        frames = user_frames(frame)
+        if memory is not None:
+            owned = in_modules(memory, frames)
+            if owned is not None:
+                return owned
+        shown = written_name(write.line.place) if write.line is not None else ""
+        if not shown and write.line is not None:
+            shown = self.recorder.names.get(write.line.place, "")
+        if not shown and memory is not None:
+            shown = in_variables(memory, frames)
+        return Memory(shown, shape=shape)
+
+    # -- silent: written behind the version counter -------------------------------------------------
+
+    def find_silent(self, roots: list[Any], frame: Any, exposure: ExposureSensor | None) -> None:
+        for node in nodes.walk(roots):
+            sequence = nodes.sequence(node)
+            if sequence < 0 or sequence > 1 << 62:
+                continue
+            for saved in nodes.saved_values(node):
+                if saved.stale or saved.tensor is None or _never_read(saved):
+                    continue
+                memory = memory_of(saved.tensor)
+                if memory is None:
+                    continue
+                writes = self._silent_writes(memory, sequence, saved.tensor)
+                steps = list(self.ledger.steps_after(memory, sequence, silent_only=True))
+                if writes or steps:
+                    self._tell_silent(saved, memory, writes, steps, frame, exposure)
+
+    def _silent_writes(self, memory: int, sequence: int, tensor: torch.Tensor) -> list[Written]:
+        start, end = byte_range(tensor)
+        return [
+            write
+            for write, _ in self.ledger.silent.get(memory, [])
+            if write.before > sequence and write.start < end and start < write.end
+        ]
+
+    def _tell_silent(
+        self,
+        saved: nodes.Saved,
+        memory: int,
+        writes: list[Written],
+        steps: list[Stepped],
+        frame: Any,
+        exposure: ExposureSensor | None,
+    ) -> None:
+        write, more, maker = self._choose(writes, steps)
+        name = self._name(memory, frame, write, saved.tensor)
+        needed = site_of(frame)
+        exposed = exposure.exposed_at(memory) if exposure is not None else None
+        if write.kind == "foreign" and write.line is not None:
+            lines = lines_that_write(write.line.place, write.op)
+            if lines:
+                first, *others = (replace(write, line=Line(place)) for place in lines)
+                write, more = first, (*others, *more)
+        self.recorder.emit(
+            StaleSave(
+                memory=name,
+                save=self._describe(saved),
+                write=write,
+                needed=Line(needed.place, needed.library_place),
+                silent=True,
+                more_writes=more,
+                constructor=maker.place if maker is not None else None,
+                exposed=exposed,
+            )
+        )
+
+    # -- autocast's copies --------------------------------------------------------------------------
+
+    def find_stale_casts(self, roots: list[Any], frame: Any) -> None:
+        """A cast that is older than a step on the weight it was made from, in a graph that is younger."""
+        newest = max((nodes.sequence(root) for root in roots), default=-1)
+        for node in nodes.walk(roots):
+            if nodes.op_name(node) != "to_copy":
+                continue
+            weight = getattr(node.next_functions[0][0], "variable", None)
+            memory = memory_of(weight) if weight is not None else None
+            made = nodes.sequence(node)
+            step = next(
+                (s for s in self.ledger.steps if s.autocast and memory in s.memories and made < s.before <= newest),
+                None,
+            )
+            if memory is None or step is None or not self._used_after(roots, node, step.before):
+                continue
+            needed = site_of(frame)
+            write = described_step(step)
+            name = self._name(memory, frame, write, weight)
+            self.recorder.emit(StaleCast(name, write, nodes.line_of_node(node), Line(needed.place)))
+            return
+
+    def _used_after(self, roots: list[Any], cast: Any, number: int) -> bool:
+        """Did an op that came after take the cast as its input?"""
+        return any(
+            nodes.sequence(node) >= number and any(parent is cast for parent, _ in node.next_functions)
+            for node in nodes.walk(roots)
+        )
+
+
+def described(write: Written) -> Write:
+    line = Line(whole_statement(write.site.place), write.site.library_place)
+    return Write(write.op, write.kind, line, write.version)
+
+
+def described_step(step: Stepped) -> Write:
+    return Write(step.name, "optimizer", Line(step.site.place, None))
+
+
+def _never_read(saved: nodes.Saved) -> bool:
+    """Batch norm saves its running statistics in training, too, and does not look at them then."""
+    return saved.what.startswith("running_") and bool(getattr(saved.node, "_saved_training", False))

@@ -64,6 +64,14 @@ CLEAN = {
     "initialisation": module(
         "def reset(self):\n    with torch.no_grad():\n        self.fc.weight.mul_(2)\n        self.fc.weight[0] = 0\n    nn.init.zeros_(self.fc.bias)\n"
     ),
+    "the two states of a cell": module(
+        "def forward(self, x, h, c):\n    h, c = self.cell(x, (h, c))\n    h -= 1\n    return h, c\n",
+        "self.cell = nn.LSTMCell(4, 4)",
+    ),
+    "a pooling with its indices": module(
+        "def forward(self, x):\n    y, where = self.pool(self.fc(x))\n    where += 1\n    return y, where\n",
+        "self.fc, self.pool = nn.Linear(4, 4), nn.MaxPool1d(2, return_indices=True)",
+    ),
     "integers": module("def forward(self, x):\n    n = x.argmax(-1)\n    n += 1\n    return n\n"),
     "plain numbers and lists": module(
         """

@@ -209,7 +209,8 @@ class Statements(Parts):
         items: list[Any] = []
         if isinstance(value, Sequence):
             items = value.take(len(targets))
-        elif isinstance(value, Tensor) and value.sure:
+        elif isinstance(value, Tensor) and value.sure and not value.op[:1].isupper():
+            # A layer whose result is unpacked returns several tensors: a pooling with its indices, say.
             items = [self.machine.view_of(value, node, "unbind", "several") for _ in targets]
         elif isinstance(value, Layer):
             items = value.children

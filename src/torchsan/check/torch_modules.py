@@ -110,7 +110,7 @@ class TorchModules(TorchParts):
         made = self.output(graph, grad, layer.name, node)
         if graph is not None:
             machine.save(graph, row, "out0", made, sure, maybe, None)
-        if layer.name in ("LSTM", "GRU", "RNN", "MultiheadAttention"):
+        if layer.name in ("LSTM", "GRU", "RNN", "MultiheadAttention", "LSTMCell"):
             rest = self.output(graph, grad, layer.name, node)
             return Sequence([made, Sequence([rest, rest]) if layer.name == "LSTM" else rest])
         if row.outputs > 1:

@@ -113,8 +113,6 @@ class TorchModules(TorchParts):
         if layer.name in ("LSTM", "GRU", "RNN", "MultiheadAttention", "LSTMCell"):
             rest = self.output(graph, grad, layer.name, node)
             return Sequence([made, Sequence([rest, rest]) if layer.name == "LSTM" else rest])
-        if row.outputs > 1:
-            return Sequence([made, *(self.output(graph, grad, layer.name, node) for _ in range(row.outputs - 1))])
         return made
 
     def _result_only(self, row: OpEffects | None, layer: Layer) -> OpEffects | None:

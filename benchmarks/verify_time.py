@@ -12,7 +12,6 @@ from torch import nn
 
 import torchsan
 
-
 BAR = 3.0
 
 

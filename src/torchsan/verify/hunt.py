@@ -133,8 +133,13 @@ def check(trial: Trial, truth: Truth, deadline: float) -> None:
         if variant.column in trial.in_distribution or any(c.in_distribution for c in trial.counterexamples.values()):
             # Comparing distributions takes many runs: one input a column is enough, one difference is, too.
             continue
+        used_again = trial.captured.unspoiled is not None
         try:
             found = disagreement(trial, truth, variant, want)
+            if found is not None and used_again:
+                # An earlier run may be to blame: what counts is a fresh copy.
+                trial.captured.unspoiled = None
+                found = disagreement(trial, truth, variant, want)
         except OutOfTime:
             # No answer is no agreement.
             trial.cut_short = True

@@ -148,7 +148,8 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
             trial.counterexamples.get("example") if column == "values" else None
         )
         if found is not None:
-            checks[column_name(column)] = "refuses" if found.difference.kind == "raises" else "differs"
+            refuses = "refuses size 1" if found.variant.only_size_one else "refuses"
+            checks[column_name(column)] = refuses if found.difference.kind == "raises" else "differs"
         elif column in trial.in_distribution:
             checks[column_name(column)] = "agrees (in distribution)"
         elif trial.tried.get(column) or column in ("values", "effects"):

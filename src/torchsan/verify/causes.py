@@ -53,7 +53,7 @@ class CauseFinder:
             # The recordings are of calls with all arguments: they say nothing of this one.
             return self.nowhere()
         # Looking for the cause runs the model in unusual ways: if that breaks, the disagreement still stands.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             for option in self._options(found, captured):
                 if option is not None:
                     return option

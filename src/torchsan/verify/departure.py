@@ -104,7 +104,7 @@ def steps_of(
     args, kwargs = subject.inputs(leaves)
     seed_everything(seed)
     log = _Log(places, owner)
-    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), log:
+    with quiet(), contextlib.suppress(Exception, SystemExit), time_limit(subject.limit), log:
         function(*args, **kwargs)
     return log.steps
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field, replace
 
@@ -97,7 +98,7 @@ def try_method(method: str, truth: Truth, deadline: float) -> Trial:
     left = max(5.0, min(CAPTURE_LIMIT, deadline - started))
     try:
         trial.captured = capture(method, subject, model, export_example(truth), truth.sizes.varying(), left)
-    except (Exception, OutOfTime) as error:
+    except (Exception, SystemExit) as error:
         trial.error = error
     finally:
         subject.reset()
@@ -132,8 +133,17 @@ def check(trial: Trial, truth: Truth, deadline: float) -> None:
         if variant.column in trial.in_distribution or any(c.in_distribution for c in trial.counterexamples.values()):
             # Comparing distributions takes many runs: one input a column is enough, one difference is, too.
             continue
+        used_again = trial.captured.unspoiled is not None
         try:
             found = disagreement(trial, truth, variant, want)
+            if found is not None and used_again:
+                # An earlier run may be to blame: what counts is a fresh copy.
+                trial.captured.unspoiled = None
+                found = disagreement(trial, truth, variant, want)
+        except OutOfTime:
+            # No answer is no agreement.
+            trial.cut_short = True
+            continue
         except Uncomparable:
             trial.skipped = "it draws random numbers of its own, and how many results there are depends on them"
             break
@@ -168,7 +178,7 @@ def disagreement(trial: Trial, truth: Truth, variant: Variant, want: Outcome) ->
         left_out=variant.left_out,
     )
     if isinstance(got.error, OutOfTime):
-        return None
+        raise got.error
     found = difference(
         want,
         got,
@@ -220,8 +230,9 @@ def shrink(found: Counterexample, trial: Trial, truth: Truth, deadline: float) -
     for option in _simpler(truth, found.variant):
         if time.perf_counter() > deadline:
             break
-        want = truth.accept(option)
-        again = disagreement(trial, truth, option, want) if want is not None else None
+        want, again = truth.accept(option), None
+        with contextlib.suppress(OutOfTime, Uncomparable):
+            again = disagreement(trial, truth, option, want) if want is not None else None
         if again is not None and again.difference.kind == found.difference.kind:
             return again
     return found

@@ -82,7 +82,7 @@ class Judge:
         reason = explain(trial.method, trial.error)
         self.reasons[trial.method] = f"{place}: {reason}" if place else reason
         cause = None
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             cause = failure_cause(self.finder, trial.method, trial.error, place)
         if cause is not None:
             self.note(cause, "capture", "", Verdict(trial.method, "fails", reason))

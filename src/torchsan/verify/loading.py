@@ -73,7 +73,9 @@ def _module(where: str, seeds: str) -> tuple[ModuleType, str]:
         if error.name and (where == error.name or where.startswith(error.name + ".")):
             raise UsageError(f"there is no module {where!r}") from None
         raise UsageError(_raised(f"importing {where}", error)) from None
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(_raised(f"importing {where}", error)) from None
     return module, _LOAD_MODULE.format(name=where, seeds=seeds)
 
@@ -95,7 +97,9 @@ def _from_file(where: str, seeds: str) -> tuple[ModuleType, str]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(_raised(f"importing {where}", error)) from None
     return module, _LOAD_FILE.format(folder=folder, name=name, path=path, seeds=seeds)
 
@@ -114,7 +118,9 @@ def _named(module: ModuleType, name: str, where: str) -> Any:
 def _call(thing: Any, name: str) -> Any:
     try:
         return thing()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(_raised(f"{name}()", error)) from None
 
 

@@ -244,7 +244,7 @@ def probe(
             else:
                 for _ in range(calls):
                     watched(*tensors)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not watched._given[2]:
             recording.outcome.error = error
     recording.outcome.outputs = list(watched._given[2])[:calls]

@@ -89,7 +89,7 @@ def visit(subject: Subject) -> Visited:
     args, kwargs = subject.inputs()
     seed_everything(subject.seed)
     drawn = _numpy_state()
-    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), visiting() as visited:
+    with quiet(), contextlib.suppress(Exception, SystemExit), time_limit(subject.limit), visiting() as visited:
         model(*args, **kwargs)
         model(*subject.inputs()[0], **subject.inputs()[1])
     if _numpy_state() != drawn:
@@ -124,7 +124,7 @@ def _numpy_draw(subject: Subject) -> list[Draw]:
     old = sys.gettrace()
     sys.settrace(watch)
     try:
-        with quiet(), contextlib.suppress(Exception):
+        with quiet(), contextlib.suppress(Exception, SystemExit):
             model(*args, **kwargs)
     finally:
         sys.settrace(old)
@@ -178,7 +178,7 @@ def changed_attributes(subject: Subject, calls: int = 3) -> list[str]:
     before = attributes_of(model)
     seed_everything(subject.seed)
     changed: dict[str, None] = {}
-    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit):
+    with quiet(), contextlib.suppress(Exception, SystemExit), time_limit(subject.limit):
         for _ in range(calls):
             args, kwargs = subject.inputs()
             model(*args, **kwargs)
@@ -215,7 +215,7 @@ def attribute_uses(subject: Subject, names: list[str], leaves: list[Any], calls:
     torch.nn.Module.__getattribute__ = get
     torch.nn.Module.__setattr__ = put
     try:
-        with quiet(), contextlib.suppress(Exception), time_limit(subject.limit):
+        with quiet(), contextlib.suppress(Exception, SystemExit), time_limit(subject.limit):
             for _ in range(calls):
                 args, kwargs = subject.inputs(leaves)
                 model(*args, **kwargs)
@@ -268,6 +268,6 @@ def tensor_write(subject: Subject, kind: str, name: str, leaves: list[Any]) -> T
         current, target = (lambda: getattr(owner, leaf)), f"`{name}`"
     watch = _WriteWatch(current)
     seed_everything(subject.seed)
-    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), watch:
+    with quiet(), contextlib.suppress(Exception, SystemExit), time_limit(subject.limit), watch:
         model(*args, **kwargs)
     return TensorWrite(target, watch.place, text_of(watch.place) if watch.place else "")

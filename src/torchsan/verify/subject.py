@@ -197,7 +197,7 @@ class Subject:
         self.reset()
         try:
             return copy.deepcopy(self.model, _results_kept(self.model))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UsageError(
                 f"the model cannot be copied ({type(error).__name__}: {one_line(error)}), "
                 "so it cannot be tried without changing it"
@@ -305,7 +305,7 @@ def run_calls(
                 outcome.inputs = [] if left_out else pytree.tree_leaves((args, kwargs))
     except KeyboardInterrupt:
         raise
-    except (Exception, OutOfTime) as error:
+    except (Exception, SystemExit) as error:
         outcome.error = error
     return outcome
 

@@ -59,7 +59,7 @@ class _Margins(TorchFunctionMode):  # type: ignore[misc]
         return result
 
     def _compared(self, result: torch.Tensor, args: Any) -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             left, right = (a if isinstance(a, torch.Tensor) else torch.tensor(float(a)) for a in args)
             self.margins[id(result)] = (result, left.double() - right.double())
 
@@ -78,7 +78,7 @@ def branches_of(subject: Subject, leaves: list[Any], seed: int) -> tuple[list[Br
     args, kwargs = pytree.tree_unflatten(given, subject.spec)
     seed_everything(seed)
     mode = _Margins()
-    with quiet(), contextlib.suppress(Exception), time_limit(subject.limit), torch.enable_grad(), mode:
+    with quiet(), contextlib.suppress(Exception, SystemExit), time_limit(subject.limit), torch.enable_grad(), mode:
         model(*args, **kwargs)
     return mode.branches, inputs
 
@@ -150,7 +150,7 @@ def threshold_variants(subject: Subject) -> Iterator[Variant]:
             if branch.site in seen or len(seen) >= MOST_SITES:
                 continue
             seen.add(branch.site)
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception, SystemExit):
                 leaves = _pushed(subject, start, branch.site, branch.answer)
                 edits = _edits(subject, leaves) if leaves else {}
                 if leaves and edits:

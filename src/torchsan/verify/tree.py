@@ -77,7 +77,7 @@ def module_tree(truth: Truth, trials: list[Trial], findings: list[Finding]) -> l
     model = subject.fresh()
     owners = Owners(model)
     leaves = found.variant.leaves(subject)
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, SystemExit):
         eager = steps_of(model, subject, leaves, found.variant.seed, True, owners.now)
         parted, detail = _parting(subject, trial, found, leaves, eager)
         if parted is None:

@@ -46,6 +46,9 @@ class Truth:
         """The example must run, and twice the same."""
         subject = self.subject
         started = time.perf_counter()
+        given = [subject.leaves[index] for index in subject.tensors]
+        if any(tensor.is_meta for tensor in (*subject.model.parameters(), *subject.model.buffers(), *given)):
+            raise UsageError("there are tensors on the meta device, which has no values: nothing can be compared")
         self.visited = visit(subject)
         self.slots = changed_slots(self.visited)
         if self.slots:
@@ -112,7 +115,7 @@ class Truth:
         self._some_values(others, values // 4)
         self.sizes = Finder(subject, self.accept, sizes).explore()
         self.pairs += self.sizes.variants
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             for variant in threshold_variants(subject):
                 self.add(variant)
         self._some_values(others, values - values // 4)
@@ -184,6 +187,6 @@ def _embedding_sizes(subject: Subject) -> dict[int, int]:
     args, kwargs = subject.inputs()
     seed_everything(subject.seed)
     mode = _Embeddings(subject)
-    with quiet(), contextlib.suppress(Exception), mode:
+    with quiet(), contextlib.suppress(Exception, SystemExit), mode:
         model(*args, **kwargs)
     return mode.found

@@ -142,7 +142,7 @@ class Engine:
         if partial is None:
             reasons = {why for _, why in mend.dropped}
             if len(reasons) == 1 and reasons.pop().startswith("it fails") and self.lab.runs < self.budget:
-                self._check_again(self._run(dict(self.changed), "watch"))
+                self._check_again()
             return mend, None
         return self._accept(mend, partial, before), partial[2]
 
@@ -187,10 +187,12 @@ class Engine:
             self._reference = None
         return mend
 
-    def _check_again(self, again: Trial) -> None:
-        """The same program must fail in the same way, or not at all: else it cannot be tried again and again."""
-        known = self._first is not None and again.error == self._first.error
-        if again.error and not again.explained and not known and not self.changed:
+    def _check_again(self) -> None:
+        """The program as it is must fail as it did: else it cannot be tried again and again."""
+        if self.changed or self._first is None:
+            return
+        again = self._run({}, "watch")
+        if again.error and again.error.partition(":")[0] != self._first.error.partition(":")[0]:
             raise UsageError(f"the program cannot be run again and again: its second run fails with {again.error}")
 
     def _healed(self, target: Finding) -> Trial | None:
@@ -201,7 +203,8 @@ class Engine:
             self._reference = self._run(dict(self.changed), "heal")
             self._healed_once = True
             self.sources.aliases = self._reference.aliases
-            self._check_again(self._reference)
+            if self._reference.error and not self._reference.passes:
+                self._check_again()
         return self._reference
 
 

@@ -120,11 +120,13 @@ def _check(path: str, possible: bool, thorough: bool) -> Entry:
     try:
         source = source_of(path, data)
         result = analyse(source, possible=possible, thorough=thorough)
-        if result.findings and not source.cells:
+        shown = [finding for finding in result.findings if possible or finding.certainty != "possible"]
+        if shown and not source.cells:
             # Imported late: most files have nothing to mend.
             from torchsan.fix.static import with_fixes
 
-            result.findings = with_fixes(path, data, result.findings, result.findings, possible=possible)
+            mended = iter(with_fixes(path, data, shown, result.findings, possible=possible))
+            result.findings = [next(mended) if finding in shown else finding for finding in result.findings]
         return path, stamp, digest, result
     except Unreadable as error:
         return path, stamp, digest, Result(shown_path(path), error=str(error))

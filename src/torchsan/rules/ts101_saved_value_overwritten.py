@@ -53,7 +53,6 @@ FIXES = (
     ("mutated", "clone_before_write"),
     ("mutated", "clone_argument"),
     ("saved", "clone_saved_result"),
-    ("mutated", "in_spite_of_aliases"),
 )
 
 

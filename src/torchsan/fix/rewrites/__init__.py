@@ -27,7 +27,6 @@ Rewrite = Callable[[Spot], Iterator[tuple[str, Iterable[Edit]]]]
 
 REWRITES: dict[str, Rewrite] = {
     "out_of_place": writes.out_of_place,
-    "in_spite_of_aliases": writes.in_spite_of_aliases,
     "fresh_result": writes.fresh_result,
     "clone_before_write": writes.clone_before_write,
     "inplace_false": layers.inplace_false,

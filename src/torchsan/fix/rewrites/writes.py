@@ -37,7 +37,7 @@ def out_of_place(spot: Spot, *, unread: bool = False) -> Found:
     source, statement = spot.source, spot.source.statement(spot.span)
     others = _other_names(spot, statement) if statement is not None else []
     if others is None:
-        return  # another tensor must see the change: `in_spite_of_aliases` comes last
+        return  # another tensor must see the change, and cannot be given it
     if statement is not None and _writes_part(spot, statement):
         return  # `x[0] = x[0] + 1` would write the same memory
     for title, edits in _twins(spot, unread=unread):
@@ -82,12 +82,6 @@ def _writes_part(spot: Spot, statement: ast.stmt) -> bool:
     return written is not None and is_part and syntax.root_name(written) in tensors
 
 
-def in_spite_of_aliases(spot: Spot) -> Found:
-    """The twin of a write, or a copy before it, for the one name, whoever else holds the memory."""
-    yield from _twins(spot)
-    yield from _copied_before(spot)
-
-
 def _twins(spot: Spot, *, unread: bool = False) -> Found:
     source, statement = spot.source, spot.source.statement(spot.span)
     if isinstance(statement, ast.AugAssign):
@@ -114,24 +108,20 @@ def fresh_result(spot: Spot) -> Found:
 
 
 def clone_before_write(spot: Spot) -> Found:
-    """A copy under the same name just before the write: what was saved is then not what is written."""
-    statement = spot.source.statement(spot.span)
-    if statement is not None and _other_names(spot, statement) == []:
-        yield from _copied_before(spot)
-
-
-def _copied_before(spot: Spot) -> Found:
+    """A copy just before the write, for all names that hold the memory: what was saved is then not what is written."""
     source, statement = spot.source, spot.source.statement(spot.span)
-    if statement is None:
+    others = _other_names(spot, statement) if statement is not None else None
+    if statement is None or others is None:
         return
     written = written_in(spot, statement)
     variable = syntax.variable_of(written) if written is not None else None
-    if variable is None or not syntax.is_read_again(source, statement, variable):
+    if variable is None or not (others or syntax.is_read_again(source, statement, variable)):
         return
     name = source.segment(variable)
-    edit = syntax.insert_before(source, statement, f"{name} = {name}.clone()")
+    line = " = ".join([*others, name, f"{name}.clone()"])
+    edit = syntax.insert_before(source, statement, line)
     if edit is not None:
-        yield f"write to a copy: {name} = {name}.clone() before the write", [edit]
+        yield f"write to a copy: {line} before the write", [edit]
 
 
 def written_in(spot: Spot, statement: ast.stmt) -> ast.expr | None:

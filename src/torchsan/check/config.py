@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,8 @@ def load(start: str = ".") -> Config:
 
 
 def _parsed(file: Path) -> Config:
+    import tomllib  # only where there is something to read
+
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("torchsan", {})
     except (OSError, ValueError) as error:

@@ -6,7 +6,6 @@ import io
 import json
 import linecache
 import os
-import subprocess
 import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -95,6 +94,9 @@ def changed_since(revision: str) -> set[str]:
 
 
 def _git(*words: str) -> str:
+    # Imported late: most runs never ask git, and importing it takes longer than checking a file.
+    import subprocess
+
     try:
         done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
     except OSError as error:

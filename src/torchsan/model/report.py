@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -84,6 +83,8 @@ class Report:
         }
 
     def as_json(self) -> dict[str, Any]:
+        import platform
+
         from torchsan.version import __version__
 
         data = {

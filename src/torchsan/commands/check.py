@@ -52,10 +52,12 @@ def execute(args: argparse.Namespace) -> int:
     check_output(args)
     config = _config(args)
     args.possible = args.possible or config.possible
-    mends = _mend(args, config)
+    results = _results(args, config)
+    mends = _mend(results, args, config)
     if args.diff:
         return FOUND if mends else CLEAN
-    results = _results(args, config)
+    if mends:
+        results = _results(args, config)
     report = Report(command=["check", *args.paths])
     errors = [f"{r.path}: {r.error}" for r in results if r.error]
     report.notes += [f"{r.path}:{remark}" for r in results for remark in r.remarks]
@@ -84,17 +86,17 @@ def _config(args: argparse.Namespace) -> Config:
     config.baseline = args.baseline or config.baseline
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
+    if "-" in args.paths and (args.fix or args.unsafe_fixes or args.diff):
+        raise UsageError("standard input cannot be mended: name the file")
     if args.update_baseline and not config.baseline:
         raise UsageError("--update-baseline needs --baseline FILE")
     return config
 
 
-def _mend(args: argparse.Namespace, config: Config) -> list[Mended]:
-    """What --fix and --unsafe-fixes ask for: done before checking, so that the report tells what is left."""
+def _mend(results: list[Result], args: argparse.Namespace, config: Config) -> list[Mended]:
+    """What --fix and --unsafe-fixes ask for; --diff only shows it."""
     if not (args.fix or args.unsafe_fixes or args.diff):
         return []
-    if "-" in args.paths:
-        raise UsageError("standard input cannot be mended: name the file")
     from torchsan.fix import files
     from torchsan.fix.source import diff
     from torchsan.fix.static import mend
@@ -103,16 +105,15 @@ def _mend(args: argparse.Namespace, config: Config) -> list[Mended]:
         return config.wants(finding.code) and (args.possible or finding.certainty != "possible")
 
     mends = []
-    for result in _results(args, config):
+    for result in results:
         if any(wanted(finding) for finding in result.findings) and result.path.endswith(".py"):
             path = real_path(result.path)
             done = mend(path, Path(path).read_bytes(), unsafe=args.unsafe_fixes, wanted=wanted, possible=args.possible)
             mends += [done] if done is not None else []
-    if not args.diff:
+    if args.diff:
+        print("".join(diff(done.before, done.after) for done in mends), end="")
+    else:
         files.write((done.before, done.after) for done in mends)
-        return mends
-    for done in mends:
-        print(diff(done.before, done.after), end="")
     return mends
 
 

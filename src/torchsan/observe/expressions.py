@@ -145,6 +145,16 @@ def assigned_targets(node: ast.AST, file: File) -> list[str]:
     return []
 
 
+def names_given(node: ast.AST, file: File) -> list[str]:
+    """The names that receive this value or what is made of it: `best` in `best = {k: v for k, v in <node>}`."""
+    for around in file.up(node):
+        if isinstance(around, ast.stmt):
+            break
+        if names := assigned_targets(around, file):
+            return names
+    return []
+
+
 def _binds(node: ast.AST, name: str) -> bool:
     return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
 

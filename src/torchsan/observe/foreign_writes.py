@@ -33,12 +33,7 @@ def _names(file: syntax.File, node: ast.AST, how: str) -> list[str]:
     if how in TAKEN_IN:
         given = node.args[0] if isinstance(node, ast.Call) and node.args else None
         return [syntax.text_of(given)] if isinstance(given, (ast.Name, ast.Attribute)) else []
-    for around in file.up(node):
-        if isinstance(around, ast.stmt):
-            return []
-        if names := syntax.assigned_targets(around, file):
-            return names
-    return []
+    return syntax.names_given(node, file)
 
 
 def _writes(file: syntax.File, scope: ast.AST, name: str, *, follow: bool = True) -> Iterator[ast.stmt]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 import weakref
 from collections.abc import Callable
@@ -96,9 +95,9 @@ class SnapshotSensor:
         tensors = {k: (memory_of(t) or 0, t._version) for k, t in state.items() if isinstance(t, torch.Tensor)}
         file = syntax.file_of(site.place.path)
         node = file.at(site.place) if file else None
-        name = _name_of_copy(node, file) if file and node is not None else ""
+        names = syntax.names_given(node, file) if file and node is not None else []
         steps = self.recorder.ledger.steps_made
-        self._taken[id(first)] = Snapshot(weakref.ref(first), site, tensors, name, steps)
+        self._taken[id(first)] = Snapshot(weakref.ref(first), site, tensors, names[0] if names else "", steps)
 
     def _moved(self, state: dict[str, Any]) -> Snapshot | None:
         """The snapshot that this dictionary is or was filled from, if its tensors have been written since."""
@@ -153,17 +152,6 @@ class SnapshotSensor:
 
 def _first_tensor(state: dict[Any, Any]) -> torch.Tensor | None:
     return next((value for value in state.values() if isinstance(value, torch.Tensor)), None)
-
-
-def _name_of_copy(node: ast.AST, file: syntax.File) -> str:
-    """The name that the dictionary got: `best` in `best = model.state_dict()`, `best = {k: v for … in …}`."""
-    for around in file.up(node):
-        if isinstance(around, ast.stmt):
-            break
-        targets = syntax.assigned_targets(around, file)
-        if targets:
-            return targets[0]
-    return ""
 
 
 def _is_loading(write: Written) -> bool:

@@ -34,7 +34,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add_output_options(parser)
     group = parser.add_argument_group("fixing")
     group.add_argument("--apply", action="store_true", help="write the proved edits to the files")
-    group.add_argument("--steps", type=_positive, default=30, metavar="N", help="run N backward passes (default 30)")
+    group.add_argument("--steps", type=_positive, metavar="N", help="end each run after N backward passes")
     group.add_argument(
         "--timeout", type=_positive, default=600, metavar="SECONDS", help="end a run after this time (default 600)"
     )
@@ -89,6 +89,8 @@ def execute(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("torchsan: interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
+    finally:
+        lab.close()
     _check_rerun(outcome)
     if args.apply and outcome.changed:
         for path in outcome.changed:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from torchsan.errors import UsageError
 from torchsan.fix.files import is_users
+from torchsan.fix.identity import keeps_definitions
 from torchsan.fix.source import Edit, Source, line_map, real
 from torchsan.fix.trial import Alias, Aliases
 from torchsan.model import Finding, Span
@@ -100,6 +101,8 @@ def candidates(finding: Finding, sources: Sources) -> Iterator[Candidate]:
             for title, edits in REWRITES[name](Spot(source, span, finding, sources)):
                 candidate = Candidate(title, source, tuple(edits), name, span)
                 after = candidate.result()
-                if after is not None and (source.path, after.raw) not in seen:
+                if after is None or not keeps_definitions(source, after):
+                    continue
+                if (source.path, after.raw) not in seen:
                     seen.add((source.path, after.raw))
                     yield candidate

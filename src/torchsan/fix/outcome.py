@@ -18,6 +18,8 @@ class Mend:
 
     finding: Finding
     candidate: Candidate | None = None
+    # The best edit that could not be proved, where the program runs without it.
+    idea: Candidate | None = None
     verdict: Verdict | None = None
     cost_bytes: int = 0
     dropped: list[tuple[str, str]] = field(default_factory=list)
@@ -28,24 +30,25 @@ class Mend:
 
     @property
     def proved(self) -> bool:
-        return self.verdict is not None and (self.verdict.kind == "proved" or self.verdict.equal)
+        return self.verdict is not None and self.verdict.kind == "proved"
 
     def shown(self) -> Finding:
         """The finding with its fix: the proved edit, else the ideas that nobody could prove."""
-        if self.candidate is None or self.verdict is None:
+        chosen = self.candidate or self.idea
+        if chosen is None or self.verdict is None:
             notes = tuple(f"tried and dropped: {title} ({_short(why)})" for title, why in self.dropped[:4])
             if notes:
                 notes = (f"no edit could be proved, of {len(self.dropped)} that were tried", *notes)
             else:
                 notes = ("no rewrite that could be tried is known for this place",)
             return replace(self.finding, notes=self.finding.notes + notes)
-        after = self.candidate.result()
+        after = chosen.result()
         assert after is not None
         tried = [{"title": title, "why": why} for title, why in self.dropped]
         proof = {"summary": self.verdict.words, "equals_reference": self.verdict.equal, "dropped": tried}
         label: Applicability = "verified" if self.proved else "unsafe"
-        changes = diff(self.candidate.source, after)
-        return replace(self.finding, fixes=(Fix(self.candidate.title, label, changes, self.cost_bytes, proof),))
+        changes = diff(chosen.source, after)
+        return replace(self.finding, fixes=(Fix(chosen.title, label, changes, self.cost_bytes, proof),))
 
 
 def _short(text: str) -> str:

@@ -3,7 +3,7 @@
 - `torch._C._distributed_c10d.ProcessGroup` and `Work`, the classes through which Python's collectives go. The
   functions of `torch.distributed` are never replaced: compilers and `P2POp` compare their identity. Without the
   classes collectives are not watched.
-- `DistributedDataParallel._sync_module_buffers`, before each forward: without it DDP's writes to buffers are not seen.
+- `DistributedDataParallel._sync_buffers`, before each forward: without it DDP's writes to buffers are not seen.
 """
 
 from __future__ import annotations

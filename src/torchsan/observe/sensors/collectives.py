@@ -38,8 +38,8 @@ class CollectiveSensor:
                 patches.set(distributed.ProcessGroup, name, self._method(name, original))
         patches.set(distributed.Work, "wait", self._wait(distributed.Work.wait))
         ddp = distributed.ddp_class()
-        if hasattr(ddp, "_sync_module_buffers"):
-            patches.set(ddp, "_sync_module_buffers", self._sync_buffers(ddp._sync_module_buffers))
+        if hasattr(ddp, "_sync_buffers"):
+            patches.set(ddp, "_sync_buffers", self._buffers_synced(ddp._sync_buffers))
 
     def close(self) -> None:
         self.flights.clear()
@@ -68,17 +68,17 @@ class CollectiveSensor:
         wait.__doc__ = original.__doc__
         return wait
 
-    def _sync_buffers(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _buffers_synced(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """DDP copies rank 0's buffers into the others' before a forward, and hides that from the version counter."""
 
-        def _sync_module_buffers(ddp: Any, *args: Any, **kwargs: Any) -> Any:
+        def _sync_buffers(ddp: Any, *args: Any, **kwargs: Any) -> Any:
             flight = self._broadcast_begins(ddp, _getframe(1))
             result = original(ddp, *args, **kwargs)
             if flight is not None:
                 self._landed(flight)
             return result
 
-        return _sync_module_buffers
+        return _sync_buffers
 
     # -- recording ----------------------------------------------------------------------------------
 

@@ -69,7 +69,10 @@ class WeakStorage:
 
 def autocast_caches(tensor: torch.Tensor) -> bool:
     """Is autocast on for this tensor's device, and does it keep copies of weights?"""
-    return bool(torch.is_autocast_enabled(tensor.device.type) and torch.is_autocast_cache_enabled())
+    try:
+        return bool(torch.is_autocast_enabled(tensor.device.type) and torch.is_autocast_cache_enabled())
+    except RuntimeError:
+        return False  # a device that autocast does not know
 
 
 @contextlib.contextmanager

@@ -46,19 +46,16 @@ def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def fingerprint(tensor: torch.Tensor) -> object:
-    """A value that changes when the contents do; None where there are none to look at.
+    """A value that changes when the contents do; None where they cannot be looked at.
 
-    Draws nothing at random and bumps no version.
+    Draws nothing at random and bumps no version. Contents on another device are left alone: to read them would make
+    the device wait.
     """
     try:
-        with compat.unseen():
-            data = torch._C.TensorBase.detach(tensor)
-            if data.is_meta or data.numel() == 0 or data.is_quantized:
-                return None
-            if data.device.type != "cpu":
-                return data.hash_tensor().item(), data.sum(dtype=torch.float64).item()
-            with torch.no_grad():
-                data = data.contiguous()
+        if tensor.device.type != "cpu" or tensor.numel() == 0 or tensor.is_quantized:
+            return None
+        with compat.unseen(), torch.no_grad():
+            data = torch._C.TensorBase.detach(tensor).contiguous()
             return _checksum(data.data_ptr(), data.numel() * data.element_size())
     except Exception:
         return None
@@ -75,12 +72,11 @@ def _checksum(address: int, size: int) -> int:
 
 
 def is_plain(tensor: Any) -> bool:
-    """A tensor whose memory we can reason about: dense, with data, not inside a functorch transform."""
+    """A tensor whose memory we can reason about: dense, not inside a functorch transform."""
     return (
         is_tensor(tensor)
         and is_honest(type(tensor))
         and not is_lazy(tensor)
         and tensor.layout is torch.strided
-        and not tensor.is_meta
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )

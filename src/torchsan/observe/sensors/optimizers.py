@@ -85,7 +85,7 @@ class OptimizerSensor:
 
 def _has_effect(parameter: torch.Tensor) -> bool:
     gradient = parameter.grad
-    if gradient is None or not is_plain(gradient):
+    if gradient is None or not is_plain(gradient) or gradient.is_meta:
         return False
     with compat.unseen():
         return bool(gradient.count_nonzero())

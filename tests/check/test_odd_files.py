@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from torchsan.__main__ import main
 from torchsan.check.analyse import analyse
-from torchsan.check.files import Source, source_of
+from torchsan.check.choosing.files import Source, source_of
 from torchsan.rules import all_rules
 
 BROKEN = (

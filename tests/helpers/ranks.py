@@ -49,7 +49,7 @@ def _be_rank(rank: int, world: int, port: int, program: Path, result: Path, watc
     os.dup2(output, 1)
     os.dup2(output, 2)
     # Pytest's capture has taken the place of both.
-    sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)
+    sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False)
     torch.set_num_threads(1)
     code = compile(program.read_text(), str(program), "exec")
     scope = {"__name__": "__main__", "__file__": str(program)}

@@ -146,6 +146,12 @@ def _spoiled() -> None:
     h.sum().backward()
 
 
+def _refused() -> None:
+    h = torch.ones(3, requires_grad=True).exp()
+    h.mul_(2)
+    h.sum().backward()
+
+
 def test_a_block_of_a_second_thread_outlives_the_first_ones():
     first_over, second_open = threading.Event(), threading.Event()
     reports = []
@@ -206,10 +212,8 @@ def test_a_failing_backward_beside_another_thread_keeps_torchs_advice_to_itself(
     thread = threading.Thread(target=stop.wait, args=(20,))
     thread.start()
     try:
-        with pytest.raises(RuntimeError, match="TS101"), torchsan.watch():
-            h = torch.ones(3, requires_grad=True).exp()
-            h.mul_(2)
-            h.sum().backward()
+        with pytest.raises(RuntimeError, match="TS101"):
+            torchsan.watch()(_refused)()
     finally:
         stop.set()
         thread.join()

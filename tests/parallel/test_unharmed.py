@@ -122,7 +122,7 @@ def test_a_right_program_is_as_it_was_and_silent(tmp_path, body):
     assert not [note for rank in watched for note in rank.notes if "internal error" in note]
 
 
-@pytest.mark.parametrize("body, code", [(CHANGED, "TS201"), (LOUD, "TS101")], ids=["silent", "loud"])
+@pytest.mark.parametrize(("body", "code"), [(CHANGED, "TS201"), (LOUD, "TS101")], ids=["silent", "loud"])
 def test_a_saved_value_that_a_collective_changes_is_told_at_its_line(tmp_path, body, code):
     path = program(tmp_path, body)
     for rank in run_ranks(path):

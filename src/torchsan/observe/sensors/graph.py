@@ -20,6 +20,7 @@ from torchsan.observe import nodes
 from torchsan.observe.clock import Stamp, clock
 from torchsan.observe.cuts import CutFinder
 from torchsan.observe.names import variables
+from torchsan.observe.objects import is_tensor, text_of, told_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import Site, _sites, site_of, user_frames
 from torchsan.observe.stale import StaleFinder
@@ -118,7 +119,8 @@ class GraphSensor:
             except ValueError:
                 # A thread of torch's own, below which there is no Python: a collective's, or one of RPC.
                 return noted(None, [])
-            if frame.f_globals.get("__name__", "").startswith("torch.fx"):
+            asking = dict.get(frame.f_globals, "__name__")
+            if type(asking) is str and asking.startswith("torch.fx"):
                 return list(original())  # torch.fx itself asks for a stack, to print it
             site = site_of(frame)
             if self._pending:
@@ -244,8 +246,8 @@ class GraphSensor:
 
     @shield
     def _failed(self, outputs: Any, error: RuntimeError, frame: Any) -> None:
-        text = str(error)
-        if getattr(error, "__torchsan__", None) is not None:
+        text = text_of(error)
+        if told_of(error) is not None:
             return
         if nodes.STALE in text:
             error.__torchsan__ = self.stale.explain(_roots(outputs), text, frame) or True  # type: ignore[attr-defined]
@@ -269,7 +271,7 @@ class GraphSensor:
 
     def _tell_reuse(self, node: Any, frame: Any) -> list[Any]:
         frames = user_frames(frame)
-        carried = next((n for n, v in variables(frames) if isinstance(v, torch.Tensor) and v.grad_fn is node), None)
+        carried = next((n for n, v in variables(frames) if is_tensor(v) and v.grad_fn is node), None)
         site = site_of(frame)
         return self.recorder.emit(
             GraphReused(
@@ -285,7 +287,7 @@ class GraphSensor:
 def _roots(outputs: Any) -> list[Any]:
     found = []
     for output in outputs:
-        if isinstance(output, torch.Tensor):
+        if is_tensor(output):
             found.append(output.grad_fn)
         else:
             found.append(getattr(output, "node", None))  # GradientEdge

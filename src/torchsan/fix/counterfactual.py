@@ -121,7 +121,7 @@ def _at_writes(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[E
 
 
 def _owned(source: Source, statement: ast.stmt, span: Span, finding: Finding) -> Iterator[Edit]:
-    """The writer gets a copy of his own: of an argument, of what a name was bound to, of a tensor of class or module."""
+    """The writer gets a copy of his own: of an argument, of what a name was bound to, of a class or module."""
     written = written_by(source, statement, span)
     root = syntax.root_name(written) if written is not None else ""
     function = source.function_of(statement)

@@ -39,7 +39,7 @@ class Evidence:
     # The edits accepted so far.
     changed: dict[str, Source]
     tell: Callable[[str], None] = lambda _: None
-    _kept: dict[Finding, Trial | None] | None = None
+    _kept: dict[tuple[object, ...], Trial | None] | None = None
     _scrambled: Trial | None = None
     _uncached: Trial | None = None
     _restless: Restless | None = None
@@ -113,13 +113,14 @@ class Evidence:
 
     def _kept_run(self, target: Finding) -> Trial | None:
         self._kept = {} if self._kept is None else self._kept
-        if target not in self._kept:
+        key = target.key
+        if key not in self._kept:
             edited = keeping_sources(target, self.sources)
-            self._kept[target] = None
+            self._kept[key] = None
             if edited:
                 self.tell("running it with a copy for each holder")
-                self._kept[target] = self.run({**self.changed, **edited}, "watch")
-        return self._kept[target]
+                self._kept[key] = self.run({**self.changed, **edited}, "watch")
+        return self._kept[key]
 
     # -- autocast -----------------------------------------------------------------------------------
 

@@ -149,7 +149,7 @@ class Recording:
 
 
 def _extras(mode: Mode) -> list[Any]:
-    from torchsan.fix import literal, slopes
+    from torchsan.fix import draws, literal, slopes
 
     made: dict[str, list[Callable[[], Any]]] = {
         "watch": [],
@@ -158,7 +158,7 @@ def _extras(mode: Mode) -> list[Any]:
         "uncached": [literal.Uncached],
         "slopes": [slopes.Meter],
     }
-    return [make() for make in made[mode]]
+    return [draws.SameDraws(), *(make() for make in made[mode])]
 
 
 class _Printed:

@@ -94,11 +94,12 @@ def candidates(finding: Finding, sources: Sources) -> Iterator[Candidate]:
     rule = all_rules().get(finding.code)
     seen: set[tuple[str, bytes]] = set()
     for role, name in rule.fixes if rule is not None else ():
+        rewrite = REWRITES[name]
         for span in finding.spans:
             source = sources.get(span.path) if span.role == role else None
             if source is None:
                 continue
-            for title, edits in REWRITES[name](Spot(source, span, finding, sources)):
+            for title, edits in rewrite(Spot(source, span, finding, sources)):
                 candidate = Candidate(title, source, tuple(edits), name, span)
                 after = candidate.result()
                 if after is None or not keeps_definitions(source, after):

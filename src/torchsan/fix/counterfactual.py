@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from torchsan.fix.rewrites import syntax
+from torchsan.fix.rewrites.stored import stored_values
 from torchsan.fix.source import Edit, Function, Source
 from torchsan.model import Finding, Span
 
@@ -19,35 +20,57 @@ Sources = Callable[[str], Source | None]
 STORED = ("aliased", "cause")
 
 
-def keeping_sources(finding: Finding, sources: Sources) -> dict[str, Source]:
-    """The files with copies put in; nothing where it is not clear what to copy."""
-    edits: dict[str, set[Edit]] = {}
-    for path, found in _plan(finding, sources):
-        edits.setdefault(path, set()).update(found)
-    changed = {}
-    for path, planned in edits.items():
-        source = sources(path)
-        after = source.edited(planned) if source is not None else None
-        if after is None:
-            return {}
-        changed[after.path] = after
-    return changed
+def keeping_sources(finding: Finding, sources: Sources) -> Iterator[dict[str, Source]]:
+    """The files with copies put in, by each way that makes sense; nothing where it is not clear what to copy."""
+    for plan in _plans(finding, sources):
+        edits: dict[str, set[Edit]] = {}
+        for path, found in plan:
+            edits.setdefault(path, set()).update(found)
+        changed = {}
+        for path, planned in edits.items():
+            source = sources(path)
+            after = source.edited(planned) if source is not None else None
+            if after is not None:
+                changed[after.path] = after
+        if changed and len(changed) == len(edits):
+            yield changed
 
 
-def _plan(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+def _plans(finding: Finding, sources: Sources) -> Iterator[Iterator[tuple[str, list[Edit]]]]:
     if finding.code == "TS203":
-        yield from _at_stores(finding, sources)
-        return
-    if finding.code == "TS107":
-        for span in _spans(finding, "origin", "aliased", "cause"):
-            source = sources(span.path)
-            expression = _made(source, span) if source is not None else None
-            if source is not None and expression is not None:
-                yield source.path, _around(source, expression, "own")
+        yield _at_stores(finding, sources)
+        yield _at_writes(finding, sources, defaults=True)
+    elif finding.code == "TS107":
+        yield _at_expansions(finding, sources)
+    elif finding.code == "TS209":
+        yield _at_operands(finding, sources)
+    else:
+        yield _at_writes(finding, sources, defaults=finding.code == "TS205")
+        yield _at_stores(finding, sources)
+
+
+def _at_expansions(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+    for span in _spans(finding, "origin", "aliased", "cause"):
+        source = sources(span.path)
+        statement = source.statement(span) if source is not None else None
+        values = stored_values(source, statement, span) if source is not None and statement is not None else []
+        if source is not None and values:
+            yield source.path, [edit for value, _ in values for edit in _around(source, value, "apart")]
+            return
+
+
+def _at_operands(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+    """An op that writes what it reads reads copies."""
+    for span in _spans(finding, "mutated"):
+        source = sources(span.path)
+        statement = source.statement(span) if source is not None else None
+        for call in ast.walk(statement) if statement is not None else ():
+            if source is not None and isinstance(call, ast.Call) and syntax.is_inplace_call(call):
+                given = [a for a in call.args if isinstance(a, (ast.Name, ast.Attribute, ast.Subscript))]
+                if syntax.is_module_function(call) and syntax.out_of(call) is None:
+                    given = given[1:]
+                yield source.path, [edit for argument in given for edit in _around(source, argument, "own")]
                 return
-        return
-    written = list(_at_writes(finding, sources))
-    yield from written or _at_stores(finding, sources)
 
 
 def _spans(finding: Finding, *roles: str) -> list[Span]:
@@ -64,34 +87,11 @@ def _at_stores(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[E
             statement = source.statement(span) if source is not None else None
             if source is None or statement is None:
                 continue
-            found = [edit for value, way in stored_values(statement) for edit in _around(source, value, way)]
+            values = stored_values(source, statement, span)
+            found = [edit for value, way in values for edit in _around(source, value, way)]
             if found:
                 yield source.path, found
                 return
-
-
-def stored_values(statement: ast.stmt) -> list[tuple[ast.expr, str]]:
-    """What a statement stores, hands out or keeps, and how it is copied."""
-    if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.AugAssign)):
-        return [(statement.value, _way(statement.value))] if statement.value is not None else []
-    if isinstance(statement, ast.Expr):
-        value = statement.value
-        if isinstance(value, (ast.Yield, ast.YieldFrom)):
-            return [(value.value, "kept")] if value.value is not None else []
-        if isinstance(value, ast.Call):
-            return [(argument, _way(argument)) for argument in value.args if not isinstance(argument, ast.Constant)]
-    return []
-
-
-def _way(value: ast.expr) -> str:
-    """`[x] * n` puts one thing in many places."""
-    return "each" if is_repeated(value) else "kept"
-
-
-def is_repeated(value: ast.expr) -> bool:
-    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
-        return False
-    return isinstance(value.left, ast.List) or isinstance(value.right, ast.List)
 
 
 def _around(source: Source, value: ast.expr, way: str) -> list[Edit]:
@@ -99,28 +99,22 @@ def _around(source: Source, value: ast.expr, way: str) -> list[Edit]:
     return [Edit(start, start, f"{HELPER}.{way}("), Edit(end, end, ")")]
 
 
-def _made(source: Source, span: Span) -> ast.expr | None:
-    statement = source.statement(span)
-    values = stored_values(statement) if statement is not None else []
-    return values[0][0] if values else source.expression(span)
-
-
 # -- writes ---------------------------------------------------------------------------------------------------
 
 
-def _at_writes(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+def _at_writes(finding: Finding, sources: Sources, *, defaults: bool) -> Iterator[tuple[str, list[Edit]]]:
     for span in _spans(finding, "mutated"):
         source = sources(span.path)
         statement = source.statement(span) if source is not None else None
         if source is None or statement is None:
             continue
-        found = list(_owned(source, statement, span, finding))
+        found = list(_owned(source, statement, span, defaults=defaults, hook=finding.code == "TS208"))
         if found:
             yield source.path, found
             return
 
 
-def _owned(source: Source, statement: ast.stmt, span: Span, finding: Finding) -> Iterator[Edit]:
+def _owned(source: Source, statement: ast.stmt, span: Span, *, defaults: bool, hook: bool) -> Iterator[Edit]:
     """The writer gets a copy of his own: of an argument, of what a name was bound to, of a class or module."""
     written = written_by(source, statement, span)
     root = syntax.root_name(written) if written is not None else ""
@@ -133,10 +127,21 @@ def _owned(source: Source, statement: ast.stmt, span: Span, finding: Finding) ->
                 if not isinstance(argument, ast.Constant):
                     yield from _around(source, argument, "own")
         return
+    inline = next((n for n in source.above(written) if isinstance(n, ast.Lambda)), None)
+    if inline is not None and root in {a.arg for a in ast.walk(inline.args) if isinstance(a, ast.arg)}:
+        yield from _around(source, written, "own")
+        return
     if function is None:
         return
+    if root in _arguments(function) and _is_for_others(source, function, statement, root):
+        # The function is called for what it writes: a copy would undo it, unless a hook may return it instead.
+        if not hook:
+            return
+        edit = syntax.insert_after(source, function.body[-1], f"return {root}")
+        if edit is not None:
+            yield edit
     if root in _arguments(function) and root not in ("self", "cls"):
-        way = "own_default" if finding.code == "TS205" else "own"
+        way = "own_default" if defaults else "own"
         yield from _at_entry(source, function, f"{root} = {HELPER}.{way}({root})")
     elif root in ("self", "cls"):
         attribute = own_attribute(written)
@@ -154,6 +159,18 @@ def _owned(source: Source, statement: ast.stmt, span: Span, finding: Finding) ->
                 yield from _around(source, node.value, "own")
     else:
         yield from _at_entry(source, function, f"{root} = {HELPER}.own(globals()[{root!r}])")
+
+
+def _is_for_others(source: Source, function: Function, statement: ast.stmt, name: str) -> bool:
+    """Nothing in the function reads the written value later or returns it: only the caller can be meant to see it."""
+    if not isinstance(statement, (ast.Expr, ast.AugAssign)):
+        return False
+    for node in ast.walk(function):
+        if isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom)) and node.value is not None:
+            return False
+    end = source.end(statement)
+    later = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
+    return not any(source.start(node) >= end for node in later) and source.loop_of(statement) is None
 
 
 def written_by(source: Source, statement: ast.stmt, span: Span) -> ast.expr | None:

@@ -159,6 +159,8 @@ class Engine:
             else:
                 # What is left may be one more fault of this write, or of its kind: another candidate may mend all.
                 partial = partial or (candidate, verdict, after)
+        if partial is not None and not before.failed:
+            partial = None  # what is not proved is not built upon where the program runs without it
         step = partial or unproved
         if step is None:
             reasons = {why for _, why in mend.dropped}
@@ -263,7 +265,7 @@ class Engine:
             self._first_reference = self._first_reference or self._run({}, "heal")
             if not self._first_reference.failed and not compare(self._first_reference, last, How()):
                 slopes = self._run(dict(self.changed), "slopes").slopes if last.passes else []
-                if not last.passes or (slopes and all(one.agree for one in slopes)) or codes <= BY_REFERENCE:
+                if not last.passes or (slopes and all(one.agree() for one in slopes)) or codes <= BY_REFERENCE:
                     return f"together with the other edits it runs; {told(last, HEALED)}"
         return "runs, not proved: the fault is gone together with the other edits"
 

@@ -7,7 +7,7 @@ the parameters. Where none of them can be had the edit is not called verified.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from torchsan.fix.compare import How, Restless, compare, restless, told
@@ -19,12 +19,15 @@ from torchsan.model import Finding
 
 Run = Callable[[dict[str, Source], Mode], Trial]
 # One memory where two were meant: the truth is the run in which the holder keeps its value.
-SHARED = {"TS107", "TS203", "TS204", "TS205", "TS208"}
+SHARED = {"TS107", "TS203", "TS204", "TS205", "TS208", "TS209"}
 # The losses are right as functions of the parameters, before and after.
 SAME_FUNCTION = {"TS103", "TS104", "TS107", "TS109", "TS202", "TS206"}
 # What a backward tells must be the derivative of what it started from.
 BY_SLOPES = {"TS102", "TS103", "TS104", "TS105", "TS106", "TS109", "TS111", "TS201", "TS202", "TS206"}
 HEALED = "the run in which saved values are kept"
+RETAINED = "the run in which graphs are kept for later passes"
+# The healed run tells all that can be known of these.
+HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS111", "TS201"}
 LITERAL = "the run in which the refused write is made"
 KEPT = "the run in which each holder keeps its value"
 UNCACHED = "the run in which autocast keeps no copies"
@@ -39,7 +42,7 @@ class Evidence:
     # The edits accepted so far.
     changed: dict[str, Source]
     tell: Callable[[str], None] = lambda _: None
-    _kept: dict[tuple[object, ...], Trial | None] | None = None
+    _kept: dict[tuple[object, ...], list[Trial]] | None = None
     _scrambled: Trial | None = None
     _uncached: Trial | None = None
     _restless: Restless | None = None
@@ -71,13 +74,14 @@ class Evidence:
     def _by_reference(self, case: Case) -> Verdict | None:
         assert case.reference is not None
         code = case.target.code
-        problem = self._differs(case.reference, case.after, How(), case)
+        # A cut takes gradients away that no optimizer took: all that it computes with must be the same.
+        problem = self._differs(case.reference, case.after, How(fewer=code == "TS111"), case)
         if problem:
             self._other = f"it is not {LITERAL}: {problem}"
             return Verdict("dropped", problem) if code in BY_REFERENCE else None
-        against = HEALED if code in BY_REFERENCE or code in ("TS105", "TS201") else LITERAL
+        against = RETAINED if code == "TS111" else HEALED if code in HEALED_IS_TRUE else LITERAL
         words = f"runs; {told(case.after, against)}"
-        if code in BY_REFERENCE or code in ("TS105", "TS201") or not case.after.passes:
+        if code in HEALED_IS_TRUE or not case.after.passes:
             return Verdict("proved", words, equal=True)
         # The write was made unseen by autograd: whether that is right for the gradients is another question.
         measured, problem = self._slopes(case)
@@ -97,30 +101,34 @@ class Evidence:
     # -- holders ------------------------------------------------------------------------------------
 
     def _by_holders(self, case: Case) -> Verdict | None:
-        kept = self._kept_run(case.target)
-        if kept is None or kept.failed or not kept.copies:
-            return None
-        seen = compare(case.before, kept, How(more=True, restless=self._restless or Restless()))
-        if not seen:
-            return _unproved("with a copy for each holder of the memory nothing that was compared changes")
-        if kept.copies_written:
-            return _unproved("the holder writes the memory, too, so that sharing it may be meant")
-        problem = self._differs(kept, case.after, How(more=True, fewer=True), case)
-        if problem:
-            return Verdict("dropped", f"not as if each holder kept its value: {problem}")
-        words = f"runs; {told(case.after, KEPT)}, unlike the program as it is ({seen})"
-        return Verdict("proved", words)
+        verdict: Verdict | None = None
+        for kept in self._kept_runs(case.target):
+            if kept.failed or not kept.copies:
+                continue
+            seen = compare(case.before, kept, How(more=True, restless=self._restless or Restless()))
+            if not seen:
+                why = "with a copy for each holder of the memory nothing that was compared changes"
+                verdict = verdict or _unproved(why)
+            elif kept.copies_written:
+                verdict = verdict or _unproved("the holder writes the memory, too, so that sharing it may be meant")
+            else:
+                problem = self._differs(kept, case.after, How(more=True, fewer=True), case)
+                if problem:
+                    return Verdict("dropped", f"not as if each holder kept its value: {problem}")
+                words = f"runs; {told(case.after, KEPT)}, unlike the program as it is ({seen})"
+                return Verdict("proved", words)
+        return verdict
 
-    def _kept_run(self, target: Finding) -> Trial | None:
+    def _kept_runs(self, target: Finding) -> Iterator[Trial]:
+        """One for each way of making copies, made when it is asked for."""
         self._kept = {} if self._kept is None else self._kept
-        key = target.key
-        if key not in self._kept:
-            edited = keeping_sources(target, self.sources)
-            self._kept[key] = None
-            if edited:
+        made = self._kept.setdefault(target.key, [])
+        yield from made
+        for number, edited in enumerate(keeping_sources(target, self.sources)):
+            if number >= len(made):
                 self.tell("running it with a copy for each holder")
-                self._kept[key] = self.run({**self.changed, **edited}, "watch")
-        return self._kept[key]
+                made.append(self.run({**self.changed, **edited}, "watch"))
+                yield made[-1]
 
     # -- autocast -----------------------------------------------------------------------------------
 
@@ -168,12 +176,22 @@ class Evidence:
         found = self.run({**self.changed, case.new.path: case.new}, "slopes").slopes
         if not found or not any(one.tried for one in found):
             return "", "its gradients could not be measured by differences of losses"
-        if not all(one.agree for one in found):
+        cut = _cuts(case)
+        if not all(one.agree(cut=cut) for one in found):
             return "", "its gradients do not agree with differences of losses"
         count = sum(len(one.tried) for one in found)
         leaves = max(sum(slope.leaves for slope in one.tried) // 2 or 1 for one in found)
         passes = f"{len(found)} backward pass{'es' * (len(found) != 1)}"
         return f"gradients of {leaves} leaves agree with {count} differences of losses over {passes}", ""
+
+
+def _cuts(case: Case) -> bool:
+    """Does a pass reach fewer leaves than it did, or than in the healed run?"""
+    for known in (case.before, case.reference):
+        pairs = zip(known.passes, case.after.passes, strict=False) if known is not None else ()
+        if any(len(now.leaves) < len(was.leaves) for was, now in pairs):
+            return True
+    return case.reference is None and len(case.after.passes) > len(case.before.passes)
 
 
 def _unproved(why: str) -> Verdict:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import gc
 import sys
-from types import FrameType, FunctionType
+from types import FrameType, FunctionType, GeneratorType
 from typing import Any
 
 import torch
@@ -90,6 +90,15 @@ def each(value: Any) -> Any:
     return kept(value)
 
 
+def apart(value: Any) -> Any:
+    """An expanded tensor with memory for every element."""
+    if not isinstance(value, torch.Tensor):
+        return own(value)
+    made = value.clone(memory_format=torch.contiguous_format)
+    _log.note(made, stays=False)
+    return made
+
+
 def own(value: Any) -> Any:
     """What somebody goes on to write: a copy of his own."""
     return _Copier(stays=False).copied(value)
@@ -137,12 +146,19 @@ class _Copier:
             for key, inner in list(value.items()):
                 made[key] = self.copied(inner, depth + 1)
             return made
+        if isinstance(value, GeneratorType):
+            return self._generated(value)
         if depth < DEEPEST and isinstance(value, list):
             return [self.copied(item, depth + 1) for item in value]
         if depth < DEEPEST and isinstance(value, tuple):
             items = [self.copied(item, depth + 1) for item in value]
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         return value
+
+    def _generated(self, values: Any) -> Any:
+        for value in values:
+            # One buffer may come again and again: each time a new copy.
+            yield _Copier(stays=self.stays).copied(value)
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.grad_fn is not None:

@@ -15,6 +15,7 @@ REFUSED = (
     "a leaf Variable that requires grad",
     "a view of a leaf Variable that requires grad",
     "is a view and is being modified inplace",
+    "A view was created in no_grad mode and is being modified inplace",
     "is a view and its base or another view of its base has been modified inplace",
 )
 SPREAD = 0.3

@@ -43,9 +43,10 @@ class Recording:
         if root:
             add_user_root(root)
         self._copies = keeping.new_log()
-        self._tape = Tape(self.limit, weigh=self.mode == "watch")
+        healed = self.mode in ("heal", "scramble")
+        self._tape = Tape(self.limit, weigh=self.mode == "watch", retain=healed)
         self._tape.start()
-        if self.mode in ("heal", "scramble"):
+        if healed:
             self._start_healed(code)
         elif self.mode == "watch":
             self._start_watched(code)

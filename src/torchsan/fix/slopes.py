@@ -13,10 +13,11 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
@@ -42,25 +43,29 @@ NEUTRAL = {
 
 @dataclass(slots=True)
 class Use:
-    """A leaf that a pass uses: the how-manieth, how often, and in which call autograd recorded it first."""
+    """A leaf: the how-manieth, how often it was used, and in which call of each pass autograd recorded it first."""
 
     number: int
     leaf: torch.Tensor
     calls: int = 0
-    recorded: int | None = None
-    # The first call since the process forked, for leaves that custom functions hide from autograd.
-    seen: int | None = None
+    recorded: dict[int, int] = field(default_factory=dict)
+    # The first call of each pass, for leaves that custom functions hide from autograd.
+    seen: dict[int, int] = field(default_factory=dict)
 
-    @property
-    def moment(self) -> int:
-        return self.recorded if self.recorded is not None else self.seen or 0
+    def moment(self, window: int) -> int | None:
+        return self.recorded.get(window, self.seen.get(window))
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Move these leaves by these amounts, each in this call: what is the loss?"""
+    """Move these leaves by these amounts, each in this call: what is the loss of this pass?
+
+    Steps on the way leave parameters at the values of the first process: gradients take them as given.
+    """
 
     moves: dict[int, tuple[int, torch.Tensor]]
+    at: int
+    steps: dict[int, list[torch.Tensor]]
 
 
 class Meter(TorchFunctionMode):  # type: ignore[misc]
@@ -70,11 +75,16 @@ class Meter(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self.found: list[Slopes] = []
         self._limit = passes
+        # Passes made so far: what is computed now belongs to the next.
+        self._window = 0
         self._uses: dict[int, Use] = {}
+        self._twins: dict[int, _Twin] = {}
+        self._opened = -1
+        self._steps: dict[int, list[torch.Tensor]] = {}
+        self._stepped = 0
         self._patches = Patches()
+        self._hook: Any = None
         self._run: Any = None
-        self._twin: _Twin | None = None
-        self._opened = False
         # Set in a process that answers one question.
         self._question: Question | None = None
         self._answer: Callable[[float], NoReturn] | None = None
@@ -83,22 +93,32 @@ class Meter(TorchFunctionMode):  # type: ignore[misc]
         torch.set_num_threads(1)
         self._run = torch.autograd._engine_run_backward
         self._patches.set(torch.autograd, "_engine_run_backward", self._backward)
+        self._hook = register_optimizer_step_post_hook(self._step)
         self.__enter__()
 
     def stop(self) -> None:
-        if self._twin is not None:
-            self._twin.close()
+        for twin in self._twins.values():
+            twin.close()
         self.__exit__(None, None, None)
+        self._hook.remove()
         self._patches.remove()
 
     def _open(self) -> None:
-        """Fork as late as can be, when autograd is about to record the first leaf."""
-        self._opened = True
-        safe = hasattr(os, "fork") and threading.active_count() == 1
-        self._twin = _Twin.forked(self) if safe else None
+        """Fork as late as can be, when autograd is about to record the first leaf of a pass."""
+        self._opened = self._window
+        if self._question is None and hasattr(os, "fork") and threading.active_count() == 1:
+            twin = _Twin.forked(self)
+            if twin is not None:
+                self._twins[self._window] = twin
 
     def become(self, question: Question, answer: Callable[[float], NoReturn]) -> None:
         self._question, self._answer = question, answer
+
+    def leave(self) -> None:
+        """In a new process: the pipes to the others are not ours, and who waits for their end must see it."""
+        for twin in self._twins.values():
+            twin.forget()
+        self._twins.clear()
 
     # -- uses ---------------------------------------------------------------------------------------
 
@@ -106,17 +126,15 @@ class Meter(TorchFunctionMode):  # type: ignore[misc]
         name = getattr(func, "__name__", "")
         used: list[Use] = []
         if name not in NEUTRAL:
-            if not self._opened and torch.is_grad_enabled() and (not name.endswith("_") or name.endswith("__")):
-                leaves = _pytree.tree_leaves((args, kwargs))
-                if any(isinstance(v, torch.Tensor) and v.is_leaf and v.requires_grad for v in leaves):
-                    self._open()
-            for value in _pytree.tree_leaves((args, kwargs)):
-                if isinstance(value, torch.Tensor) and value.is_leaf and value.requires_grad:
-                    used.append(self._used(value))
+            leaves = [v for v in _pytree.tree_leaves((args, kwargs)) if _is_leaf(v)]
+            reads = not name.endswith("_") or name.endswith("__")
+            if leaves and reads and self._opened != self._window and torch.is_grad_enabled():
+                self._open()
+            used = [self._used(leaf) for leaf in leaves]
         result = func(*args, **(kwargs or {}))
         if used and torch.is_grad_enabled() and _is_recorded(result):
             for use in used:
-                use.recorded = use.calls if use.recorded is None else use.recorded
+                use.recorded.setdefault(self._window, use.calls)
         return result
 
     def _used(self, leaf: torch.Tensor) -> Use:
@@ -124,19 +142,32 @@ class Meter(TorchFunctionMode):  # type: ignore[misc]
         if use is None:
             use = self._uses[id(leaf)] = Use(len(self._uses), leaf)
         use.calls += 1
-        if self._opened and use.seen is None:
-            use.seen = use.calls
+        if self._opened == self._window:
+            use.seen.setdefault(self._window, use.calls)
         moment, move = self._question.moves.get(use.number, (0, None)) if self._question is not None else (0, None)
         if move is not None and moment == use.calls:
             leaf.data.add_(move.to(leaf.device, leaf.dtype))
         return use
 
+    def _step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        if self._question is None:
+            if sum(p.numel() for p in parameters) <= LARGEST:
+                self._steps[self._stepped] = [p.detach().clone() for p in parameters]
+        else:
+            for parameter, value in zip(parameters, self._question.steps.get(self._stepped, ()), strict=False):
+                parameter.data.copy_(value)
+        self._stepped += 1
+
     # -- passes -------------------------------------------------------------------------------------
 
     def _backward(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = [t for t in (outputs if isinstance(outputs, (tuple, list)) else (outputs,)) if torch.is_tensor(t)]
-        if self._answer is not None:
-            self._answer(_loss(tensors, args[0] if args else None))
+        if self._answer is not None and self._question is not None:
+            if self._window == self._question.at:
+                self._answer(_loss(tensors, args[0] if args else None))
+            self._window += 1
+            return self._run(outputs, *args, **kwargs)
         leaves, _ = reach(tensors, weigh=False)
         before = {id(leaf): None if leaf.grad is None else leaf.grad.detach().clone() for leaf in leaves}
         loss = _loss(tensors, args[0] if args else None)
@@ -145,28 +176,61 @@ class Meter(TorchFunctionMode):  # type: ignore[misc]
         self.found.append(self._measured(leaves, told, loss))
         if len(self.found) >= self._limit:
             raise StopProgram
-        self._uses.clear()
-        self._opened = False
+        older = self._twins.pop(self._window - 1, None)
+        if older is not None:
+            older.close()
+        self._window += 1
         return result
 
     def _measured(self, leaves: list[torch.Tensor], told: dict[int, torch.Tensor] | None, loss: float) -> Slopes:
-        twin, self._twin = self._twin, None
-        missed = sum(id(leaf) not in self._uses for leaf in leaves)
-        if twin is None or told is None or missed:
-            if twin is not None:
-                twin.close()
+        missed = sum(self._begun(leaf) is None for leaf in leaves)
+        if told is None or missed:
             return Slopes((), max(1, missed))
+        reached = {id(leaf) for leaf in leaves}
+        uses = [u for u in self._uses.values() if id(u.leaf) in reached or self._window in u.recorded]
+        if sum(use.leaf.numel() for use in uses) > LARGEST:
+            return Slopes((), len(uses))
+        found: list[Slope] = []
         try:
-            uses = [u for u in self._uses.values() if u.recorded is not None or id(u.leaf) in told]
-            groups = [uses[n::GROUPS] for n in range(min(GROUPS, len(uses)))]
-            if sum(use.leaf.numel() for use in uses) > LARGEST:
-                return Slopes((), len(uses))
-            found = [slope for group in groups for slope in _directions(twin, group, told, loss)]
+            for window, twin in list(self._twins.items()):
+                for hit in (True, False):
+                    some = [u for u in uses if self._begun(u.leaf) == window and (id(u.leaf) in reached) == hit]
+                    for group in (some[n::GROUPS] for n in range(min(GROUPS, len(some)))):
+                        asked = _Asked(twin, group, window, self._window, self._steps, loss, reached=hit)
+                        found += _directions(asked, told)
             return Slopes(tuple(found), 0)
         except (OSError, EOFError, pickle.PickleError):
             return Slopes((), 1)
-        finally:
-            twin.close()
+
+    def _begun(self, leaf: torch.Tensor) -> int | None:
+        """The pass in which this leaf was used last, of those whose start is still at hand."""
+        use = self._uses.get(id(leaf))
+        for window in (self._window, self._window - 1):
+            if use is not None and window in self._twins and use.moment(window) is not None:
+                return window
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Some leaves, and the process that can tell what the loss is beside them."""
+
+    twin: _Twin
+    group: list[Use]
+    window: int
+    at: int
+    steps: dict[int, list[torch.Tensor]]
+    loss: float
+    reached: bool
+
+    def value(self, amounts: list[torch.Tensor]) -> float:
+        pairs = zip(self.group, amounts, strict=True)
+        moves = {use.number: (use.moment(self.window) or 0, amount) for use, amount in pairs}
+        return self.twin.ask(Question(moves, self.at, self.steps if self.window != self.at else {}))
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_leaf and value.requires_grad
 
 
 def _is_recorded(result: Any) -> bool:
@@ -208,44 +272,39 @@ def _told(
     return {id(leaf): g.detach().to(torch.float64).clone() for leaf, g in pairs if g is not None}
 
 
-def _directions(twin: _Twin, group: list[Use], told: dict[int, torch.Tensor], loss: float) -> list[Slope]:
+def _directions(asked: _Asked, told: dict[int, torch.Tensor]) -> list[Slope]:
     """The slope along the gradient that was told, and along a direction drawn at random."""
-    gradients = [told.get(id(use.leaf), torch.zeros(use.leaf.shape, dtype=torch.float64)) for use in group]
-    draw = torch.Generator().manual_seed(group[0].number)
+    zeros = (torch.zeros(use.leaf.shape, dtype=torch.float64) for use in asked.group)
+    gradients = [told.get(id(use.leaf), zero) for use, zero in zip(asked.group, zeros, strict=True)]
+    draw = torch.Generator().manual_seed(asked.group[0].number)
     drawn = [torch.randn(g.shape, generator=draw, dtype=torch.float64) for g in gradients]
     found = []
     steepest = sum(float(g.pow(2).sum()) for g in gradients) ** 0.5
     for direction in (gradients, drawn):
         length = sum(float(d.pow(2).sum()) for d in direction) ** 0.5
-        if length > 0 and length < float("inf"):
+        if 0 < length < float("inf"):
             unit = [d / length for d in direction]
             slope = sum(float((g * d).sum()) for g, d in zip(gradients, unit, strict=True))
-            at_random = direction is drawn
-            found.append(_slope(twin, group, unit, slope, loss, gradient=steepest, drawn=at_random))
+            found.append(_slope(asked, unit, slope, gradient=steepest, drawn=direction is drawn))
     return found
 
 
-def _slope(
-    twin: _Twin, group: list[Use], unit: list[torch.Tensor], told: float, loss: float, *, gradient: float, drawn: bool
-) -> Slope:
+def _slope(asked: _Asked, unit: list[torch.Tensor], told: float, *, gradient: float, drawn: bool) -> Slope:
+    group = asked.group
     size = sum(float(use.leaf.detach().to(torch.float64).pow(2).sum()) for use in group) ** 0.5
-    rounding = ROUNDING * max(torch.finfo(use.leaf.dtype).eps for use in group) * max(abs(loss), 1e-3)
+    rounding = ROUNDING * max(torch.finfo(use.leaf.dtype).eps for use in group) * max(abs(asked.loss), 1e-3)
     measured = float("nan")
     for relative in STEPS:
         step = relative * max(size, 1.0)
-        ends = []
-        for sign in (1.0, -1.0):
-            pairs = zip(group, unit, strict=True)
-            moves = {use.number: (use.moment, sign * step * part) for use, part in pairs}
-            ends.append(twin.ask(Question(moves)))
+        ends = [asked.value([sign * step * part for part in unit]) for sign in (1.0, -1.0)]
         measured = (ends[0] - ends[1]) / (2 * step)
         noise = rounding / step
         largest = max(abs(told), abs(measured))
         near = abs(measured - told) <= RELATIVE * largest + noise
         # Rounding may hide a small slope, but not the one along the gradient itself, unless there is none.
         if near and (noise <= 0.2 * largest or largest <= 2 * noise or (drawn and noise <= 0.2 * gradient)):
-            return Slope(len(group), told, measured, True)
-    return Slope(len(group), told, measured, False)
+            return Slope(len(group), told, measured, True, asked.reached)
+    return Slope(len(group), told, measured, False, asked.reached)
 
 
 class _Twin:
@@ -269,6 +328,7 @@ class _Twin:
             return cls(pid, ask, answer)
         os.close(ask)
         os.close(answer)
+        meter.leave()
         _serve(meter, asked, answered)
         return None
 
@@ -278,10 +338,13 @@ class _Twin:
         return float(pickle.load(self._answer))
 
     def close(self) -> None:
+        self.forget()
+        os.waitpid(self._pid, 0)
+
+    def forget(self) -> None:
         for file in (self._ask, self._answer):
             with contextlib.suppress(OSError):
                 file.close()
-        os.waitpid(self._pid, 0)
 
 
 def _serve(meter: Meter, asked: int, answered: int) -> None:

@@ -26,8 +26,10 @@ LEAST = 4
 class Tape:
     """On while the program runs; ends it after so many backward passes."""
 
-    def __init__(self, limit: int | None, *, weigh: bool) -> None:
+    def __init__(self, limit: int | None, *, weigh: bool, retain: bool = False) -> None:
         self.limit = limit
+        # Graphs are kept after use, so that one that is used twice does not stop the program.
+        self.retain = retain
         # Reading what a healed graph keeps would unpack it, and so take part in what is measured.
         self.weigh = weigh
         self.kept: list[int] = []
@@ -54,6 +56,8 @@ class Tape:
         tensors = [t for t in (outputs if isinstance(outputs, (tuple, list)) else (outputs,)) if _is_tensor(t)]
         leaves, kept = reach(tensors, weigh=self.weigh)
         self.kept.append(kept)
+        if self.retain and len(args) > 1:
+            args = (args[0], True, *args[2:])
         result = self._run(outputs, *args, **kwargs)
         entries = self._entries()
         found = [Leaf(digest(leaf, entries), _gradient(leaf, entries)) for leaf in leaves if not is_copy(leaf)]

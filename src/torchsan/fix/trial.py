@@ -107,6 +107,8 @@ class Slope:
     told: float
     measured: float
     agrees: bool
+    # Whether the pass reaches these leaves at all; else autograd tells that there is no slope.
+    reached: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,10 @@ class Slopes:
     tried: tuple[Slope, ...]
     missed: int
 
-    @property
-    def agree(self) -> bool:
-        return bool(self.tried) and not self.missed and all(slope.agrees for slope in self.tried)
+    def agree(self, *, cut: bool = True) -> bool:
+        """Leaves that a pass does not reach count only where an edit may have cut them off."""
+        known = [slope for slope in self.tried if slope.reached or cut]
+        return any(slope.reached for slope in known) and not self.missed and all(slope.agrees for slope in known)
 
 
 @dataclass(slots=True)

@@ -46,6 +46,7 @@ FIX = (idea("copy before writing: .repeat(…) instead of .expand(…), or .expa
 FIXES = (
     ("cause", "own_memory"),
     ("origin", "own_memory"),
+    ("mutated", "clone_operand"),
     ("mutated", "out_of_place"),
     ("mutated", "clone_before_write"),
 )

@@ -53,6 +53,7 @@ REWRITES: dict[str, Rewrite] = {
     "kept_copy": stores.kept_copy,
     "bound_copy": stores.bound_copy,
     "single_views": stores.single_views,
+    "clone_operand": stores.clone_operand,
     "own_memory": copies.own_memory,
     "array_copy": copies.array_copy,
     "fresh_default": copies.fresh_default,

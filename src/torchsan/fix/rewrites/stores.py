@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
+from torchsan.fix.rewrites.stored import stored_values
 from torchsan.fix.source import Edit, Source
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
@@ -14,7 +15,6 @@ LIMIT = 4
 ARRAYS = {"numpy", "asarray", "__array__"}
 # Calls that may hand out the memory they are given, and the one that always copies.
 SHARING = {"as_tensor": "tensor", "from_numpy": "tensor", "asarray": "array"}
-KEEPING = {"append", "insert", "add", "put", "update", "extend", "appendleft", "setdefault", "store", "push", "record"}
 
 
 def kept_copy(spot: Spot) -> Found:
@@ -22,29 +22,24 @@ def kept_copy(spot: Spot) -> Found:
     source, statement = spot.source, spot.source.statement(spot.span)
     if statement is None:
         return
-    values = _stored(source, statement, spot)
+    values = [part for value, _ in stored_values(source, statement, spot.span) for part in _parts(value)][: 2 * LIMIT]
+    yield from _collected(source, statement, spot)
     for value in values:
         yield from _copies(source, value)
     if len(values) > 1:
         yield "keep copies of all", [edit for value in values for edit in [syntax.cloned(source, value)]]
 
 
-def _stored(source: Source, statement: ast.stmt, spot: Spot) -> list[ast.expr]:
-    """The expressions whose memory is kept, without those that cannot share any."""
-    value: ast.expr | None = None
-    if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.AugAssign)):
-        value = statement.value
-    elif isinstance(statement, ast.Expr):
-        value = statement.value
-        if isinstance(value, (ast.Yield, ast.YieldFrom)):
-            value = value.value
-        elif isinstance(value, ast.Call):
-            return [part for argument in _given(value) for part in _parts(argument)][: 2 * LIMIT]
-    return _parts(value) if value is not None else []
-
-
-def _given(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(k.value for k in call.keywords)]
+def _collected(source: Source, statement: ast.stmt, spot: Spot) -> Found:
+    """`list(batches)` as a list of copies, `[x for x in batches]` of copies of x."""
+    for value in (source.expression(spot.span), getattr(statement, "value", None)):
+        if isinstance(value, ast.Call) and syntax.called(value) in ("list", "tuple") and len(value.args) == 1:
+            name = syntax.free_name("item", syntax.names_in(source.scope_of(statement)))
+            inner = source.segment(value.args[0])
+            parameters = inner.endswith("parameters()")
+            each = "p.detach().clone() for p" if parameters else f"{name}.clone() for {name}"
+            text = f"[{each} in {inner}]"
+            yield text, [Edit(source.start(value), source.end(value), text)]
 
 
 def _parts(value: ast.expr) -> list[ast.expr]:
@@ -69,8 +64,6 @@ def _copies(source: Source, value: ast.expr) -> Found:
         return
     call = value if isinstance(value, ast.Call) else None
     name = syntax.called(call) if call is not None else ""
-    if call is not None and name in ("list", "tuple") and len(call.args) == 1:
-        yield from _each(source, value, call.args[0])
     if isinstance(value, ast.ListComp) and len(value.generators) == 1:
         yield f"keep copies: {source.segment(value.elt)}.detach().clone()", [_detached(source, value.elt)]
         yield f"keep copies: {source.segment(value.elt)}.clone()", [syntax.cloned(source, value.elt)]
@@ -104,12 +97,6 @@ def _copies(source: Source, value: ast.expr) -> Found:
 def _short(source: Source, node: ast.AST) -> str:
     text = " ".join(source.segment(node).split())
     return text if len(text) <= 40 else "…"
-
-
-def _each(source: Source, value: ast.expr, inner: ast.expr) -> Found:
-    """`list(model.parameters())` as a list of copies."""
-    text = f"[p.detach().clone() for p in {source.segment(inner)}]"
-    yield text, [Edit(source.start(value), source.end(value), text)]
 
 
 def _detached(source: Source, node: ast.expr) -> Edit:
@@ -211,3 +198,14 @@ def _one_by_one(source: Source, many: ast.expr) -> Found:
         name = source.segment(tensor)
         text = f"({name}[i] for i in range(len({name})))"
         yield f"take the rows one by one: {name}[i]", [Edit(source.start(many), source.end(many), text)]
+
+
+def clone_operand(spot: Spot) -> Found:
+    """An op that writes what it reads is given a copy to read."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    for call in ast.walk(statement) if statement is not None else ():
+        if isinstance(call, ast.Call) and syntax.is_inplace_call(call):
+            given = call.args[1:] if syntax.is_module_function(call) and syntax.out_of(call) is None else call.args
+            for argument in given:
+                if isinstance(argument, (ast.Name, ast.Attribute, ast.Subscript)):
+                    yield f"read a copy: {source.segment(argument)}.clone()", [syntax.cloned(source, argument)]

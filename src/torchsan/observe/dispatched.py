@@ -6,6 +6,7 @@ visits of a line that deserve a close look.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType, ModuleType
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch._ops
 
+from torchsan.observe.clock import clock
 from torchsan.observe.constructors import maker_at
 from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
 from torchsan.observe.patched import named_like
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of
-from torchsan.observe.writing import NOT_WRITES, inside_step, runs_backward, worth_a_look, written_as
+from torchsan.observe.writing import inside_step, runs_backward, worth_a_look, written_as
 
 if TYPE_CHECKING:
     from torchsan.observe.sensors.writes import WriteSensor
@@ -47,9 +49,10 @@ class DispatchedLog(Mapping[int, list[Written]]):
         self._sites = sites
 
     def written(self, record: tuple[Any, ...]) -> Written:
-        before, number, op, version, start, end, layer = record
+        before, number, op, version, start, end, layer, thread, moment = record
         site, shown = self._sites[number]
-        return Written(before, site, shown or op, version, "op", start, end, maker_at(layer) if layer else None)
+        when = clock.of_write(before, thread, moment)
+        return Written(when, site, shown or op, version, "op", start, end, maker_at(layer) if layer else None)
 
     def __getitem__(self, memory: int) -> list[Written]:
         found = self._part.writes(memory)
@@ -82,6 +85,7 @@ class DispatchedWrites:
 
     def install(self) -> None:
         DispatchedWrites._owner = self
+        self.sensor.aliases.sensor_holds = 2  # on the dispatcher's stack, and in the note of the write
         ledger, patches = self.recorder.ledger, self.recorder.patches
         ledger.writes, ledger.pull = self.log, self._pull
         guards.listeners.append(self._guarded)
@@ -91,7 +95,8 @@ class DispatchedWrites:
         for kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
             patches.set(kind, "__call__", self._op(kind.__call__))
         self.sensor.exposure.serve_natively(self)
-        self.part.start(self._describe, self._arrive, self._before, self.sensor.looked, sorted(NOT_WRITES))
+        clock.next_moment = self.part.moment
+        self.part.start(self._describe, self._arrive, self._before, self.sensor.looked, clock.stamp, clock.home)
 
     def pause(self) -> None:
         self.part.record(False)
@@ -103,6 +108,7 @@ class DispatchedWrites:
         if DispatchedWrites._owner is self:
             self._pull()
             self.part.stop()
+            clock.next_moment = itertools.count(self.part.moment()).__next__
             guards.listeners.remove(self._guarded)
             DispatchedWrites._owner = None
             ledger = self.recorder.ledger
@@ -114,6 +120,10 @@ class DispatchedWrites:
     def _pull(self) -> None:
         for memory, record in self.part.take_silent():
             self.recorder.ledger.add_silent(memory, self.log.written(record)._replace(kind="data"))
+
+    def expose(self, tensor: torch.Tensor) -> None:
+        """Judge writes to this memory that the tensor's version does not count."""
+        self.part.expose(tensor)
 
     def exposed_at(self, memory: int) -> Site | None:
         number = self.part.exposed_at(memory)

@@ -11,6 +11,7 @@ import torch
 import torch._ops
 
 from torchsan import compat
+from torchsan.observe.clock import clock
 from torchsan.observe.constructors import layer_site
 from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 _getframe = sys._getframe
 _storage = compat.TensorBase.untyped_storage
 _version = compat.TensorBase._version.__get__
-_next_sequence = compat.next_sequence
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -90,6 +90,7 @@ class PatchedWrites:
     def _method(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         perform, direct, recorder = self.perform, self._direct, self.recorder
         raw, add = self.recorder.ledger.log.raw, self.recorder.ledger.log.add
+        now = clock.now
         exposed, quietly, get_version = self.sensor.exposure.exposed, self.sensor.exposure.before_write, _version
 
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -100,7 +101,7 @@ class PatchedWrites:
             visited.count = count = visited.count + 1
             if count < 4 or not count & (count - 1):
                 return perform(name, original, (self,), (self, *args), kwargs, frame, visited)
-            before = _next_sequence()
+            before = now()
             try:
                 memory = _storage(self)._cdata
             except Exception:
@@ -208,7 +209,7 @@ class PatchedWrites:
         if not self.recorder.active or self.recorder.paused or inside_step(frame.f_code):
             return None
         try:
-            before = compat.next_sequence()
+            before = clock.now()
             found = [(tensor, memory) for tensor in written if (memory := memory_of(tensor)) is not None]
             if not found:
                 return None

@@ -14,7 +14,6 @@
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
 // The frames of the running thread can be read without the interpreter's lock, by that thread alone.
@@ -44,6 +43,8 @@ struct Record {
   uintptr_t layer;
   int32_t site;
   int32_t op;
+  uint64_t thread;
+  int64_t moment;
 };
 
 struct Spot {
@@ -116,12 +117,15 @@ struct State {
   std::vector<Silent> silent;
   std::vector<std::string> ops;
   std::unordered_map<std::string, int32_t> op_numbers;
-  // Ops whose schema says that they write, and that write no element.
-  std::unordered_set<std::string> harmless;
+  // The thread that began to watch, and whether another has written since; moments put the writes of all in order.
+  std::atomic<uint64_t> home{0};
+  std::atomic<bool> threaded{false};
+  std::atomic<int64_t> moment{1};
   PyObject* describe = nullptr;
   PyObject* arrive = nullptr;
   PyObject* before = nullptr;
   PyObject* after = nullptr;
+  PyObject* joined = nullptr;
 };
 
 State& state() {
@@ -170,6 +174,7 @@ int flags_of(PyCodeObject* code) {
 struct Located {
   Spot spot;
   uintptr_t layer = 0;
+  uint64_t thread = 0;
   bool any = false;
   bool step = false;
 };
@@ -193,6 +198,7 @@ Located locate() {
   Located at;
   PyThreadState* thread = PyGILState_GetThisThreadState();
   if (thread == nullptr) return at;
+  at.thread = static_cast<uint64_t>(thread->thread_id);
 #ifdef TORCHSAN_OWN_FRAMES
   for (_PyInterpreterFrame* frame = thread->cframe->current_frame; frame != nullptr; frame = frame->previous) {
     if (_PyFrame_IsIncomplete(frame)) continue;
@@ -424,6 +430,16 @@ void call_after(Token& token) {
   Py_DECREF(said);
 }
 
+// Another thread takes part: from now on Python's own numbers carry moments, too.
+void call_joined() {
+  state().threaded = true;
+  pybind11::gil_scoped_acquire gil;
+  Inside inside;
+  PyObject* said = PyObject_CallFunctionObjArgs(state().joined, nullptr);
+  if (said == nullptr) PyErr_Clear();
+  Py_XDECREF(said);
+}
+
 void refresh_ops();
 
 struct WriteKernel final : c10::OperatorKernel {
@@ -444,6 +460,8 @@ struct WriteKernel final : c10::OperatorKernel {
     const Site site = visit(at.spot);
     // The op's own node, if it has one, was numbered just now: the write comes before it.
     const int64_t before = static_cast<int64_t>(at::sequence_number::peek()) - (counted ? 1 : 0);
+    if (at.thread != state().home && !state().threaded.load(std::memory_order_relaxed)) call_joined();
+    const int64_t moment = state().moment.fetch_add(1, std::memory_order_relaxed);
     if (state().any_exposed.load(std::memory_order_relaxed)) {
       for (Note& note : notes) note_exposure(note, before);
     }
@@ -451,7 +469,7 @@ struct WriteKernel final : c10::OperatorKernel {
     if (guarded || (worth_a_look(site.visits) && !(site.flags & NO_LOOK))) call_before(token, op_, site, notes);
     go_on(op, keys, stack);
     for (const Note& note : notes) {
-      Record record{before, version_of(note.tensor), 0, 0, at.layer, site.number, op_};
+      Record record{before, version_of(note.tensor), 0, 0, at.layer, site.number, op_, at.thread, moment};
       bytes_of(note.tensor, record.start, record.end);
       keep(note.tensor, record);
       tell_silent(note, record);
@@ -538,7 +556,7 @@ struct Quiet : c10::WarningHandler {
 void wrap(const OperatorHandle& handle) {
   const std::string full = c10::toString(handle.operator_name());
   const std::string name = handle.operator_name().name.substr(handle.operator_name().name.find("::") + 2);
-  if (state().harmless.count(name) != 0) return;
+  if (name == "detach_" || name == "rename_" || name == "requires_grad_") return;  // no element is written
   std::optional<c10::SafeKernelFunction> below;
   if (handle.hasKernelForDispatchKey(DispatchKey::ADInplaceOrView)) {
     if (handle.isKernelFallthroughKernel(DispatchKey::ADInplaceOrView)) return;
@@ -577,9 +595,10 @@ class Listener final : public c10::OpRegistrationListener {
 // -- what Python asks for ---------------------------------------------------------------------------
 
 void start(
-    py::object describe, py::object arrive, py::object before, py::object after, std::vector<std::string> harmless) {
+    py::object describe, py::object arrive, py::object before, py::object after, py::object joined, uint64_t home) {
   State& s = state();
-  s.harmless = std::unordered_set<std::string>(harmless.begin(), harmless.end());
+  s.home = home;
+  s.threaded = false;
   {
     std::lock_guard<std::mutex> guard(s.lock);
     s.stories.clear();
@@ -593,6 +612,7 @@ void start(
   s.arrive = arrive.release().ptr();
   s.before = before.release().ptr();
   s.after = after.release().ptr();
+  s.joined = joined.release().ptr();
   static auto* listening = new c10::RegistrationHandleRAII(
       c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>()));
   (void)listening;
@@ -614,7 +634,7 @@ py::list records_of(const Story& story) {
   py::list found;
   for (size_t i = 0; i < story.records.size(); i++) {
     const Record& r = story.records[(story.next + i) % story.records.size()];
-    found.append(py::make_tuple(r.before, r.site, state().ops[static_cast<size_t>(r.op)], r.version, r.start, r.end, r.layer));
+    found.append(py::make_tuple(r.before, r.site, state().ops[static_cast<size_t>(r.op)], r.version, r.start, r.end, r.layer, r.thread, r.moment));
   }
   return found;
 }
@@ -647,7 +667,7 @@ py::list take_silent() {
   for (const Silent& s : taken) {
     const Record& r = s.record;
     found.append(py::make_tuple(
-        s.memory, py::make_tuple(r.before, r.site, state().ops[static_cast<size_t>(r.op)], r.version, r.start, r.end, r.layer)));
+        s.memory, py::make_tuple(r.before, r.site, state().ops[static_cast<size_t>(r.op)], r.version, r.start, r.end, r.layer, r.thread, r.moment)));
   }
   return found;
 }
@@ -659,33 +679,37 @@ bool any_silent() {
 
 // -- `.data`, read ----------------------------------------------------------------------------------
 
+void expose(const at::Tensor& tensor) {
+  if (!is_ordinary(tensor) || tensor.is_inference()) return;
+  const Located at = locate();
+  if (!at.any) return;
+  const Site site = visit(at.spot);
+  State& s = state();
+  std::lock_guard<std::mutex> guard(s.lock);
+  auto found = s.exposed.find(memory_of(tensor));
+  if (found != s.exposed.end()) {
+    // Of several tensors on one memory the one that takes part in a graph counts.
+    const auto known = found->second.original.lock();
+    if (!known || (known.get() != tensor.unsafeGetTensorImpl() && tensor.requires_grad() && !known->requires_grad())) {
+      found->second.original = c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr());
+      found->second.told_before = -1;
+    }
+    if (!known || known.get() == tensor.unsafeGetTensorImpl()) found->second.site = site.number;
+  } else {
+    if (s.exposed.size() >= s.most_exposed) s.exposed.clear();
+    s.exposed.emplace(
+        memory_of(tensor), Exposed{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), site.number});
+  }
+  s.any_exposed = true;
+}
+
 PyGetSetDef* data_slot = nullptr;
 
 PyObject* get_data(PyObject*, PyObject* self) {
   PyObject* result = data_slot->get(self, data_slot->closure);
   if (result == nullptr || !state().recording.load(std::memory_order_relaxed) || !THPVariable_Check(self)) return result;
   try {
-    const at::Tensor& tensor = THPVariable_Unpack(self);
-    if (!tensor.requires_grad() || !is_ordinary(tensor)) return result;
-    const Located at = locate();
-    if (!at.any) return result;
-    const Site site = visit(at.spot);
-    State& s = state();
-    std::lock_guard<std::mutex> guard(s.lock);
-    auto found = s.exposed.find(memory_of(tensor));
-    if (found != s.exposed.end()) {
-      if (found->second.original._unsafe_get_target() != tensor.unsafeGetTensorImpl()) {
-        found->second.original = c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr());
-        found->second.told_before = -1;
-      }
-      found->second.site = site.number;
-    } else {
-      if (s.exposed.size() >= s.most_exposed) s.exposed.clear();
-      s.exposed.emplace(
-          memory_of(tensor),
-          Exposed{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), site.number});
-    }
-    s.any_exposed = true;
+    expose(THPVariable_Unpack(self));
   } catch (...) {
     PyErr_Clear();
   }
@@ -720,5 +744,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("any_silent", &any_silent);
   m.def("data_getter", &data_getter);
   m.def("exposed_at", &exposed_at);
+  m.def("expose", &expose);
+  m.def("moment", [] { return state().moment.fetch_add(1); });
   m.def("wrapped", [] { return wrapped().size(); });
 }

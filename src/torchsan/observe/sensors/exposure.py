@@ -1,4 +1,4 @@
-"""Watches memory that becomes reachable behind the version counter: `.data`, NumPy, DLPack, storages, collectives.
+"""Watches memory that becomes reachable behind the version counter: `.data`, NumPy, DLPack, storages.
 
 A write through `.data` is seen as a write; what matters is that autograd does not see it. A write through
 NumPy is not seen at all, so the contents of just that memory are compared: when the first node of a graph is
@@ -18,6 +18,7 @@ import torch
 
 from torchsan import compat
 from torchsan.model.events import Line, Memory, ParameterRewritten, Write
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_modules, local_names
 from torchsan.observe.objects import is_a, is_tensor, tensors_of
@@ -35,14 +36,6 @@ MAX_EXPOSED = 2_000
 # Larger foreign memory (whole data sets) is not compared at every step.
 MAX_COMPARED_BYTES = 64 << 20
 SMALL_BYTES = 1 << 20
-WRITING_COLLECTIVES = (
-    "all_reduce",
-    "broadcast",
-    "reduce",
-    "recv",
-    "all_gather_into_tensor",
-    "reduce_scatter_tensor",
-)
 
 
 @dataclass(slots=True)
@@ -87,9 +80,6 @@ class ExposureSensor:
             patches.set(torch.Tensor, name, self._exposing(name, getattr(torch.Tensor, name)))
         for name in ("from_numpy", "from_dlpack", "frombuffer", "as_tensor"):
             patches.set(torch, name, self._importing(name, getattr(torch, name)))
-        if torch.distributed.is_available():
-            for name in WRITING_COLLECTIVES:
-                patches.set(torch.distributed, name, self._collective(name, getattr(torch.distributed, name)))
 
     def serve_natively(self, native: DispatchedWrites) -> None:
         """Let the native part see reads of `.data`, and judge the writes through it."""
@@ -106,12 +96,12 @@ class ExposureSensor:
     # -- .data --------------------------------------------------------------------------------------
 
     def _get_data(self, base: Any) -> Callable[[Any], Any]:
-        known, get, requires_grad = self._by_tensor, base.__get__, compat.TensorBase.requires_grad.__get__
+        known, get = self._by_tensor, base.__get__
 
         def data(tensor: Any) -> Any:
             result = get(tensor)
             seen = known.get(id(tensor))
-            if (seen is None or seen() is not tensor) and self.recorder.active and requires_grad(tensor):
+            if (seen is None or seen() is not tensor) and self.recorder.active:
                 self._exposed_by_data(tensor, _getframe(1))
             return result
 
@@ -126,12 +116,15 @@ class ExposureSensor:
             self.exposed.clear()
             self._by_tensor.clear()
         reference = weakref.ref(tensor)
-        self.exposed[memory] = (reference, site_of(frame))
         self._by_tensor[id(tensor)] = reference
+        known = self.exposed[memory][0]() if memory in self.exposed else None
+        # Of several tensors on one memory the one that takes part in a graph counts.
+        if known is None or known is tensor or (tensor.requires_grad and not known.requires_grad):
+            self.exposed[memory] = (reference, site_of(frame))
 
     def _set_data(self, base: Any) -> Callable[[Any, Any], None]:
         def data(tensor: Any, value: Any) -> None:
-            before, memory = compat.next_sequence(), memory_of(tensor)
+            before, memory = clock.now(), memory_of(tensor)
             base.__set__(tensor, value)
             self._by_tensor.pop(id(tensor), None)
             # `p.data *= 2` writes in place and then assigns the same memory to itself.
@@ -234,10 +227,12 @@ class ExposureSensor:
             return
         if tensor.device.type != "cpu":
             return
+        if self._native is not None and how in ("untyped_storage", "storage"):
+            self._native.expose(tensor)  # `storage[0] = 7` ends in an op, which tells its own line
         self._forget_dead()
         start, end = byte_range(tensor)
         storage = compat.WeakStorage(tensor)
-        foreign = Foreign(storage, start, end, site_of(frame), how, compat.next_sequence(), None)
+        foreign = Foreign(storage, start, end, site_of(frame), how, clock.now(), None)
         foreign.contents = foreign.look()
         self.foreign[memory] = foreign
         self.graph.snapshot_at_next_node()
@@ -256,7 +251,7 @@ class ExposureSensor:
         Contents that changed with no write of torch's in between were changed from outside, after every node that
         had been made by the last look.
         """
-        before = compat.next_sequence()
+        before = clock.now()
         self._forget_dead()
         for memory, foreign in self.foreign.items():
             now = foreign.look()
@@ -274,28 +269,6 @@ class ExposureSensor:
         if any(w.before >= foreign.before for w in self.ledger.writes.get(memory, [])):
             return True
         return any(s.before >= foreign.before and memory in s.memories for s in self.ledger.steps)
-
-    # -- collectives --------------------------------------------------------------------------------
-
-    def _collective(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def function(*args: Any, **kwargs: Any) -> Any:
-            before = compat.next_sequence()
-            result = original(*args, **kwargs)
-            tensor = args[0] if args else kwargs.get("tensor", kwargs.get("output_tensor", kwargs.get("output")))
-            if is_tensor(tensor):
-                self._collected(name, tensor, before, _getframe(1))
-            return result
-
-        function.__name__, function.__doc__ = name, original.__doc__
-        function.__wrapped__ = original  # type: ignore[attr-defined]
-        return function
-
-    @shield
-    def _collected(self, name: str, tensor: torch.Tensor, before: int, frame: FrameType) -> None:
-        memory = memory_of(tensor)
-        if memory is not None and self.recorder.active:
-            write = Written(before, site_of(frame), name, tensor._version, "collective", *byte_range(tensor))
-            self.ledger.add_silent(memory, write)
 
 
 def _module_in_forward(frame: FrameType | None, parameter: Any) -> torch.nn.Module | None:

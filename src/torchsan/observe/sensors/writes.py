@@ -17,6 +17,7 @@ import torch
 from torchsan import compat
 from torchsan.model.events import WriteKind
 from torchsan.observe import constructors, native
+from torchsan.observe.clock import clock
 from torchsan.observe.dispatched import DispatchedWrites
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_variables
@@ -128,7 +129,7 @@ class WriteSensor:
             if torch.is_grad_enabled():
                 self._eval_statistics.add(memory)
         elif memory in self._eval_statistics:
-            site, before = site_of(frame), compat.next_sequence()
+            site, before = site_of(frame), clock.now()
             for buffer in (mean, variance):
                 key = memory_of(buffer)
                 if key is not None:

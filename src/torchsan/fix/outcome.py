@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from torchsan.fix.candidates import Candidate, Sources
+from torchsan.fix.files import is_users
 from torchsan.fix.proof import Verdict
 from torchsan.fix.source import Source, diff, line_map, real
 from torchsan.fix.trial import Trial
 from torchsan.model import Applicability, Finding, Fix, Span
 from torchsan.model.source import real_path, shown_path
+from torchsan.rules import all_rules
 
 
 @dataclass(slots=True)
@@ -40,7 +42,7 @@ class Mend:
             if notes:
                 notes = (f"no edit could be proved, of {len(self.dropped)} that were tried", *notes)
             else:
-                notes = ("no rewrite that could be tried is known for this place",)
+                notes = (_why_not(self.finding),)
             return replace(self.finding, notes=self.finding.notes + notes)
         after = chosen.result()
         assert after is not None
@@ -49,6 +51,16 @@ class Mend:
         label: Applicability = "verified" if self.proved else "unsafe"
         changes = diff(chosen.source, after)
         return replace(self.finding, fixes=(Fix(chosen.title, label, changes, self.cost_bytes, proof),))
+
+
+def _why_not(finding: Finding) -> str:
+    """One sentence for a finding without any candidate."""
+    if not any(is_users(real(real_path(span.path))) for span in finding.spans):
+        return "not mended: the lines are those of an installed library, which is never edited"
+    rule = all_rules().get(finding.code)
+    if rule is None or not rule.fixes:
+        return f"not mended: what {finding.code} asks for is a decision that no edit can take"
+    return "not mended: no rewrite is known for a line of this form"
 
 
 def _short(text: str) -> str:
@@ -64,6 +76,8 @@ class Outcome:
     files: dict[str, Source] = field(default_factory=dict)
     changed: dict[str, Source] = field(default_factory=dict)
     runs: int = 0
+    forks: int = 0
+    seconds: float = 0.0
     last: Trial | None = None
 
     @property

@@ -75,6 +75,10 @@ class Step:
         return not self.gradients
 
 
+# Stands for the name of an alias that is no name: so many containers or objects hold the memory.
+HELD = "<held>"
+
+
 @dataclass(frozen=True, slots=True)
 class Alias:
     """A name that held the written memory: in the function that wrote (depth 0) or in a caller, at this line."""

@@ -65,6 +65,8 @@ class Recorder:
         self.heard: list[Callable[[Event, Finding], None]] = []
         # The backward that is running, told by its line; None outside of backward.
         self.backward: Site | None = None
+        # The compiled region that is running: what torch does in it is not the user's, line by line.
+        self.region: Any = None
         self._asleep = 0
         self._broken_rules: set[str] = set()
         self._rules = [rule for rule in all_rules().values() if rule.judge is not None]
@@ -114,10 +116,12 @@ class Recorder:
 
     def explain(self, error: BaseException) -> None:
         """Find the hazard behind an exception that ended the program, if no sensor has yet."""
+        from torchsan.observe.compiled.failures import explain_compiling
         from torchsan.observe.refusals import explain_uncaught
 
         with self.shielded():
-            explain_uncaught(self, error)
+            if not explain_compiling(self, error):
+                explain_uncaught(self, error)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -143,8 +147,14 @@ class Recorder:
                 getattr(sensor, "resume", lambda: None)()
 
     @property
-    def paused(self) -> bool:
+    def asleep(self) -> bool:
+        """Are the patches out?"""
         return self._asleep > 0
+
+    @property
+    def paused(self) -> bool:
+        """Is what happens now none of the user's doing?"""
+        return self._asleep > 0 or self.region is not None
 
     # -- events -------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import threading
 from functools import cache, cached_property
 from itertools import islice
 from types import CodeType, FrameType
+from typing import Any
 
 from torchsan.model import Place
 from torchsan.model.source import shown_path, source_line
@@ -30,7 +31,7 @@ _STDLIB = tuple({_PATHS["stdlib"] + os.sep, _PATHS["platstdlib"] + os.sep})
 _user_roots: set[str] = set()
 _kinds: dict[int, int] = {}
 # Kinds and sites are keyed by the address of a code object, so each code object seen is kept alive.
-_codes: list[CodeType] = []
+_codes: list[Any] = []
 
 
 def add_user_root(folder: str) -> None:
@@ -56,6 +57,10 @@ def kind_of_path(path: str) -> int:
             return USER
         return TORCH if installed and f"{os.sep}torch{os.sep}" in path else LIBRARY
     return USER
+
+
+def is_stdlib(path: str) -> bool:
+    return path.startswith((*_STDLIB, "<"))
 
 
 def _is_installed(folder: str) -> bool:
@@ -151,7 +156,7 @@ def _site_slow(frame: FrameType) -> Site:
         if kind == USER:
             break
         # The library line worth showing is the innermost that is not torch's own, if there is one.
-        if via is None and kind == LIBRARY and not at.f_code.co_filename.startswith((*_STDLIB, "<")):
+        if via is None and kind == LIBRARY and not is_stdlib(at.f_code.co_filename):
             via = at
         at = at.f_back
     user = at or via or inner
@@ -166,6 +171,14 @@ def _site_slow(frame: FrameType) -> Site:
             _codes.extend((user.f_code, (below or user).f_code))
             site = _sites.setdefault(key, Site(user.f_code, user.f_lasti, library))
     return site
+
+
+def register(code: Any, site: Site) -> Any:
+    """Let `site_of` know the site of something that stands for a frame's code; gives it back."""
+    with _lock:
+        _codes.append(code)
+        _sites[(id(code), 0)] = site
+    return code
 
 
 def here(depth: int = 1) -> Site:

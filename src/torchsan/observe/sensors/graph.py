@@ -68,7 +68,9 @@ class GraphSensor:
 
     def resume(self) -> None:
         # Anomaly mode calls format_stack for each new node; that call, made cheap, is how we learn its line.
-        compat.set_anomaly(True, self._user_anomaly and self._user_check_nan)
+        # Not during backward, where it would print its own advice.
+        on = self._user_anomaly or self._depth == 0
+        compat.set_anomaly(on, self._user_anomaly and self._user_check_nan)
 
     def pause(self) -> None:
         compat.set_anomaly(self._user_anomaly, self._user_check_nan)
@@ -95,6 +97,9 @@ class GraphSensor:
             frame = frame or _getframe(1)
             if frame.f_globals.get("__name__", "").startswith("torch.fx"):
                 return list(original())  # torch.fx itself asks for a stack, to print it
+            region = self.recorder.region
+            if region is not None:
+                return region.site_at(frame)  # type: ignore[no-any-return]
             site = site_of(frame)
             if self._pending:
                 self._snapshot()

@@ -1,0 +1,49 @@
+"""Errors that torch raises while it compiles: what eager would have said of the same lines."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torchsan.model.events import StaleSave
+from torchsan.observe import nodes
+from torchsan.observe.recorder import Recorder
+from torchsan.observe.stale import StaleFinder
+
+if TYPE_CHECKING:
+    from torchsan.observe.compiled.region import Region
+
+EVENTS = "__torchsan_events__"
+
+
+def explained_later(recorder: Recorder, error: BaseException, region: Region) -> None:
+    """Keep what is known of a failed compilation with its error: told only if the error ends the program."""
+    with recorder.shielded():
+        if nodes.STALE in str(error):
+            finder = StaleFinder(recorder, region.replay.ledger)
+            events = finder.loud(region.replay.roots, str(error), sys._getframe(1))
+            setattr(error, EVENTS, [e for e in events if e.write.line is not None and e.save.line is not None])
+
+
+def events_of(error: BaseException | None) -> list[StaleSave]:
+    """Those of an error, or of the one that it was raised from."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        found: Any = getattr(error, EVENTS, None)
+        if found:
+            return list(found)
+        error = error.__cause__ or error.__context__
+    return []
+
+
+def explain_compiling(recorder: Recorder, error: BaseException) -> bool:
+    """Tell what is known of an error that was raised while compiling; False when it was not."""
+    if getattr(error, "__torchsan__", None) is not None:
+        return False
+    events = events_of(error)
+    if not events:
+        return False
+    findings = [finding for event in events for finding in recorder.emit(event)]
+    error.__torchsan__ = findings or True  # type: ignore[attr-defined]
+    return True

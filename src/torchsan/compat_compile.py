@@ -6,6 +6,7 @@ None of these modules is imported before the program has done so itself.
 - `torch._dynamo.callback.CompilationCallbackHandler.install_callbacks`: around each compilation; required.
 - `torch._dynamo.output_graph.OutputGraph.call_user_compiler`: the graph of each region; required.
 - `torch._dynamo.guards.CheckFunctionManager`: which of our patches compiled code looks at; required.
+- `torch._dynamo.trace_rules.add`: keeps dynamo from compiling our own functions; without it it may try.
 - `torch._functorch._aot_autograd.graph_compile._aot_stage2a_partition`: which values a region saves, and for which
   line; without it such saves are told without their line.
 - `torch._functorch.config.enable_autograd_cache`: off while regions are watched, since what comes from that cache was
@@ -49,6 +50,10 @@ def hooks() -> dict[str, tuple[Any, str]] | None:
     return found
 
 
+# The dictionaries of hooks that all optimizers share.
+OPTIMIZER_HOOKS = frozenset({"_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"})
+
+
 def guard_names(output: Any) -> list[str]:
     """The expressions that the guards of a compiled frame look at."""
     try:
@@ -79,6 +84,14 @@ def is_generated(code: Any) -> bool:
         return codes is not None and code in codes
     except Exception:
         return False
+
+
+def never_trace(package: str) -> None:
+    """Compiled code calls our patches now and then: dynamo must run them as they are."""
+    rules = dynamo("trace_rules")
+    folder = getattr(sys.modules.get(package), "__path__", [""])[0]
+    if rules is not None and folder and not any(str(known).startswith(folder) for known in rules.SKIP_DIRS):
+        rules.add(package)
 
 
 AOT_MODULE = "torch._functorch._aot_autograd.graph_compile"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from torchsan.model.events import StaleSave
+from torchsan import compat_compile
+from torchsan.model.events import Line, Memory, RefusedWrite, StaleSave, Write
 from torchsan.observe import nodes
+from torchsan.observe.compiled.lines import site_of_summaries
 from torchsan.observe.recorder import Recorder
+from torchsan.observe.refusals import origin_line, reason_of, whole_statement, written_name
 from torchsan.observe.stale import StaleFinder
 
 if TYPE_CHECKING:
@@ -41,9 +44,22 @@ def explain_compiling(recorder: Recorder, error: BaseException) -> bool:
     """Tell what is known of an error that was raised while compiling; False when it was not."""
     if getattr(error, "__torchsan__", None) is not None:
         return False
-    events = events_of(error)
-    if not events:
+    events: list[Any] = list(events_of(error)) or _refused(error)
+    stack = compat_compile.user_stack(error)
+    if not events and not stack:
         return False
     findings = [finding for event in events for finding in recorder.emit(event)]
     error.__torchsan__ = findings or True  # type: ignore[attr-defined]
+    # Of an error inside a region that is none of ours, the frames that are left tell no line worth naming.
     return True
+
+
+def _refused(error: BaseException) -> list[RefusedWrite]:
+    """A write that torch refused when dynamo tried it on fakes."""
+    reason = reason_of(error)
+    site = site_of_summaries(compat_compile.user_stack(error)) if reason is not None else None
+    if reason is None or site is None:
+        return []
+    name = written_name(site.place)
+    write = Write("", "op", Line(whole_statement(site.place), site.library_place))
+    return [RefusedWrite(reason, Memory(name), write, origin_line(site.place, name), text=str(error))]

@@ -26,21 +26,30 @@ from torchsan.observe.sites import Site
 if TYPE_CHECKING:
     from torchsan.observe.sensors.aliases import AliasWatch
     from torchsan.observe.sensors.exposure import ExposureSensor
+    from torchsan.observe.sensors.optimizers import OptimizerSensor
 
 _NAMES = re.compile(r"\w+")
 
 
 class CompiledSensor:
-    def __init__(self, recorder: Recorder, exposure: ExposureSensor | None, aliases: AliasWatch | None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        exposure: ExposureSensor | None = None,
+        aliases: AliasWatch | None = None,
+        optimizers: OptimizerSensor | None = None,
+    ) -> None:
         self.recorder = recorder
         self.exposure = exposure
         self.aliases: Any = aliases
+        self.optimizers = optimizers
         self.visits: dict[Site, int] = {}
         self.saves: dict[int | None, list[RegionSave]] = {}
         self._compiling: Region | None = None
         self._inside = False
         # Patches that the guards of compiled code look at: out while such code runs.
         self._guarded: list[Entry] = []
+        self._hooks_guarded = False
         # These stay in while the others are out: they are how we know when to put them in again.
         self._hooks = Patches()
         self._listening = False
@@ -79,6 +88,7 @@ class CompiledSensor:
         if places is None:
             self.recorder.report.notes.append("torch.compile is in use: this version's compiled regions are not watched")
             return
+        compat_compile.never_trace("torchsan")
         self._hook(*places["enter"], self._entering)
         self._hook(*places["compiling"], self._around_compiling)
         self._hook(*places["backend"], self._around_backend)
@@ -105,11 +115,17 @@ class CompiledSensor:
         self._inside = True
         if self._guarded and self.recorder.active:
             self.recorder.patches.take_out(self._guarded)
+        if self._hooks_guarded and self.optimizers is not None:
+            self.optimizers.pause()
 
     def _leave(self) -> None:
         self._inside = False
-        if self._guarded and self.recorder.active and not self.recorder.asleep:
+        if not self.recorder.active or self.recorder.asleep:
+            return
+        if self._guarded:
             self.recorder.patches.put_in(self._guarded)
+        if self._hooks_guarded and self.optimizers is not None:
+            self.optimizers.resume()
 
     def _seeing_guards(self, original: Callable[..., None]) -> Callable[..., None]:
         def __init__(manager: Any, *args: Any, **kwargs: Any) -> None:
@@ -122,6 +138,7 @@ class CompiledSensor:
     @shield
     def _note_guards(self, output: Any) -> None:
         names = {name for text in compat_compile.guard_names(output) for name in _NAMES.findall(text)}
+        self._hooks_guarded |= not names.isdisjoint(compat_compile.OPTIMIZER_HOOKS)
         self._guarded = self.recorder.patches.named(names | {entry.name for entry in self._guarded})
 
     # -- compiling ----------------------------------------------------------------------------------

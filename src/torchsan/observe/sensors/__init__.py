@@ -21,10 +21,10 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     exposure = ExposureSensor(recorder, graph)
     writes = WriteSensor(recorder, exposure)
     if not recorder.judging:
-        return [writes, CaptureSensor(recorder), CompiledSensor(recorder, None, None)]
+        return [writes, CaptureSensor(recorder), CompiledSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
     sensors: list[Sensor] = [graph, exposure, writes, optimizers, SnapshotSensor(recorder), CaptureSensor(recorder)]
-    sensors.append(CompiledSensor(recorder, exposure, writes.aliases))
+    sensors.append(CompiledSensor(recorder, exposure, writes.aliases, optimizers))
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor
 

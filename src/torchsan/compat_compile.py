@@ -6,6 +6,7 @@ None of these modules is imported before the program has done so itself.
 - `torch._dynamo.callback.CompilationCallbackHandler.install_callbacks`: around each compilation; required.
 - `torch._dynamo.output_graph.OutputGraph.call_user_compiler`: the graph of each region; required.
 - `torch._dynamo.guards.CheckFunctionManager`: which of our patches compiled code looks at; required.
+- `GraphModule._lineno_map`, `_prologue_start`: lines of graphs that run as Python; without them they are not known.
 - `torch._dynamo.trace_rules.add`: keeps dynamo from compiling our own functions; without it it may try.
 - `torch._functorch._aot_autograd.graph_compile._aot_stage2a_partition`: which values a region saves, and for which
   line; without it such saves are told without their line.
@@ -84,6 +85,21 @@ def is_generated(code: Any) -> bool:
         return codes is not None and code in codes
     except Exception:
         return False
+
+
+def code_lines(module: Any) -> tuple[Any, dict[int, Any]] | None:
+    """The code object of a graph module's `forward`, and the node behind each of its lines."""
+    try:
+        from torch.fx._lazy_graph_module import _LazyGraphModule
+
+        if isinstance(module, _LazyGraphModule):
+            _LazyGraphModule.force_recompile(module)
+        code = type(module).forward.__code__
+        nodes = list(module.graph.nodes)
+        start = module._prologue_start
+        return code, {line + start: nodes[n] for line, n in module._lineno_map.items() if n is not None}
+    except Exception:
+        return None
 
 
 def never_trace(package: str) -> None:

@@ -155,6 +155,9 @@ def _site_slow(frame: FrameType) -> Site:
         kind = kind_of(at.f_code)
         if kind == USER:
             break
+        generated = _sites.get((id(at.f_code), at.f_lasti)) if at.f_code.co_filename.startswith("<") else None
+        if generated is not None:
+            return generated  # the code of a traced graph, whose lines are known
         # The library line worth showing is the innermost that is not torch's own, if there is one.
         if via is None and kind == LIBRARY and not is_stdlib(at.f_code.co_filename):
             via = at
@@ -173,11 +176,11 @@ def _site_slow(frame: FrameType) -> Site:
     return site
 
 
-def register(code: Any, site: Site) -> Any:
-    """Let `site_of` know the site of something that stands for a frame's code; gives it back."""
+def register(code: Any, site: Site, lasti: int = 0) -> Any:
+    """Let `site_of` know the site of an instruction of generated code, or of what stands for code; gives that back."""
     with _lock:
         _codes.append(code)
-        _sites[(id(code), 0)] = site
+        _sites[(id(code), lasti)] = site
     return code
 
 

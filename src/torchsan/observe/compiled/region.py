@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.fx
 
 from torchsan import compat, compat_compile
 from torchsan.model.events import Line, Save
+from torchsan.observe import expressions as syntax
 from torchsan.observe import nodes
 from torchsan.observe.compiled.lines import LineSite
-from torchsan.observe.compiled.replay import RegionWrite, Replay
+from torchsan.observe.compiled.replay import RegionWrite, Replay, node_site
 from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
-from torchsan.observe.sites import USER, Site, kind_of, register, site_of
+from torchsan.observe.sites import USER, Site, frame_place, kind_of, register, site_of
 from torchsan.observe.tensors import memory_of
 
 if TYPE_CHECKING:
@@ -65,13 +69,19 @@ class Region:
         if replay.last is not None:
             self.node_site = RegionSite(replay.last.place, replay.last.library_place)
             self.node_site.region = self
-        # Writes by input; a region seldom writes more than a few.
+        # Writes by what is written; a region seldom writes more than a few.
         self.writes: dict[int, list[RegionWrite]] = {}
         for write in replay.writes:
-            self.writes.setdefault(write.index, []).append(write)
+            if write.kind == "optimizer" and function.endswith(".step"):
+                write = replace(write, op=function)
+            self.writes.setdefault(write.target, []).append(write)
 
-    def wrap(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, compiled: Callable[..., Any], module: torch.fx.GraphModule) -> Callable[..., Any]:
         """The function that dynamo calls for this region, with our look around it."""
+        if compiled is module or getattr(compiled, "__self__", None) is module:
+            # The graph runs as Python, op by op: all it takes is to know the line of each.
+            name_lines(module)
+            return compiled
         recorder, region = self.recorder, self
 
         def run(*args: Any) -> Any:
@@ -128,18 +138,19 @@ class Region:
             return []
 
     def _ask_guards(self, args: tuple[Any, ...], frame: FrameType) -> None:
-        for index, writes in self.writes.items():
-            if index < len(args) and isinstance(args[index], torch.Tensor):
+        for target, writes in self.writes.items():
+            tensor = self._tensor(target, args)
+            if tensor is not None:
                 site = self._site(writes[0], frame)
-                guards.before_write((args[index],), RegionFrame(site, frame))  # type: ignore[arg-type]
+                guards.before_write((tensor,), RegionFrame(site, frame))  # type: ignore[arg-type]
 
     def _noted(self, args: tuple[Any, ...], frame: FrameType) -> list[Any]:
         before = compat.next_sequence()
         notes: list[Any] = []
         exposure, aliases = self.sensor.exposure, self.sensor.aliases
-        for index, writes in self.writes.items():
-            tensor = args[index] if index < len(args) else None
-            memory = memory_of(tensor) if isinstance(tensor, torch.Tensor) else None
+        for target, writes in self.writes.items():
+            tensor = self._tensor(target, args)
+            memory = memory_of(tensor) if tensor is not None else None
             if memory is None or tensor is None:
                 continue
             silent = exposure.before_write(memory, tensor) if exposure is not None and exposure.exposed else None
@@ -184,9 +195,38 @@ class Region:
         if write.site is not None:
             return write.site
         at: FrameType | None = frame
-        while at is not None and (kind_of(at.f_code) != USER or compat_compile.is_generated(at.f_code)):
+        called: set[str] = set()
+        while at is not None and (kind_of(at.f_code) != USER or not _stands_at_call(at, called)):
+            called.add(at.f_code.co_name)
             at = at.f_back
         return site_of(at if at is not None else frame)
+
+    def _tensor(self, target: int, args: tuple[Any, ...]) -> torch.Tensor | None:
+        """What a write goes to in this call."""
+        found = self.replay.held[-target - 1]() if target < 0 else args[target]
+        return found if isinstance(found, torch.Tensor) else None
+
+
+def name_lines(module: torch.fx.GraphModule) -> None:
+    """Let every instruction of a graph's own code stand for the line that it was traced from."""
+    known = compat_compile.code_lines(module)
+    if known is None:
+        return
+    code, lines = known
+    for index, (line, *_) in enumerate(code.co_positions()):
+        site = node_site(lines[line]) if line in lines else None
+        if site is not None:
+            register(code, site, index * 2)
+
+
+def _stands_at_call(frame: FrameType, called: set[str]) -> bool:
+    """Code that dynamo wrote also has instructions that are on no line: believe it only at a call of what runs."""
+    if not compat_compile.is_generated(frame.f_code):
+        return True
+    place = frame_place(frame)
+    file = syntax.file_of(place.path)
+    call = file.at(place) if file is not None else None
+    return isinstance(call, ast.Call) and syntax.text_of(call.func).rpartition(".")[2] in called
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -7,6 +7,7 @@ in a world of their own, so that nothing can add a guard, draw a random number o
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,9 +32,13 @@ _STATISTICS = {"aten::native_batch_norm": (3, 4, 5), "aten::_native_batch_norm_l
 
 @dataclass(frozen=True, slots=True)
 class RegionWrite:
-    """The region writes one of its inputs at this line; None where the line is not in what it traced."""
+    """The region writes one of its inputs, or a tensor that it holds itself, at this line.
 
-    index: int
+    There is no line where all that was traced is torch's own code, as in a compiled `optimizer.step`.
+    """
+
+    # Position of the input; below zero, counted from the end of the replay's `held`.
+    target: int
     op: str
     site: LineSite | None
     kind: WriteKind = "op"
@@ -44,6 +49,7 @@ class Replay:
     """What came of it."""
 
     writes: list[RegionWrite] = field(default_factory=list)
+    held: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     roots: list[Any] = field(default_factory=list)
     # The line of the last op whose result has a gradient.
@@ -63,11 +69,10 @@ def node_op(node: torch.fx.Node) -> str:
     return _OPERATORS.get(name, name)
 
 
-def _kind(site: LineSite | None, op: str) -> tuple[str, WriteKind]:
-    below = site.library_place if site is not None else None
-    if below is not None and "/torch/optim/" in below.path.replace("\\", "/"):
+def _op_and_kind(node: torch.fx.Node) -> tuple[str, WriteKind]:
+    if "/torch/optim/" in str(node.meta.get("stack_trace")).replace("\\", "/"):
         return "optimizer.step", "optimizer"
-    return op, "op"
+    return node_op(node), "op"
 
 
 class _Writes(TorchDispatchMode):
@@ -104,12 +109,29 @@ class _Player(torch.fx.Interpreter):
         super().__init__(module, garbage_collect_values=False)
         self.result = result
         self.at: torch.fx.Node | None = None
-        self.inputs: dict[int, int] = {}
+        self.targets: dict[int, int] = {}
+        self.fake: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
         self.unknown = Site((lambda: None).__code__, 0, None)
 
     def run_node(self, node: torch.fx.Node) -> Any:
         self.at = node
         return super().run_node(node)
+
+    def bring(self, value: Any, target: int | None = None) -> Any:
+        """A fake of a tensor from outside: of an input, or of what the graph holds itself."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        fake = self.fake(value)
+        memory = memory_of(fake)
+        if memory is not None and memory not in self.targets:
+            if target is None:
+                self.result.held.append(weakref.ref(value))
+                target = -len(self.result.held)
+            self.targets[memory] = target
+        return fake
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self.bring(super().get_attr(target, args, kwargs))
 
     def site(self) -> Site:
         found = node_site(self.at) if self.at is not None else None
@@ -120,20 +142,20 @@ class _Player(torch.fx.Interpreter):
         if memory is None or node is None:
             return
         site = node_site(node)
-        op, kind = _kind(site, node_op(node))
+        op, kind = _op_and_kind(node)
         try:
             version = tensor._version + 1
         except Exception:
             version = 0
         if site is not None:
             self.result.ledger.add(memory, Written(before, site, op, version, kind))
-        if memory in self.inputs:
-            self._add(RegionWrite(self.inputs[memory], op, site, kind))
+        if memory in self.targets:
+            self._add(RegionWrite(self.targets[memory], op, site, kind))
 
     def note_statistics(self, tensor: Any) -> None:
         memory = memory_of(tensor) if isinstance(tensor, torch.Tensor) else None
-        if memory in self.inputs and self.at is not None:
-            self._add(RegionWrite(self.inputs[memory], "batch_norm", node_site(self.at), "batch_norm"))
+        if memory in self.targets and self.at is not None:
+            self._add(RegionWrite(self.targets[memory], "batch_norm", node_site(self.at), "batch_norm"))
 
     def _add(self, write: RegionWrite) -> None:
         if write not in self.result.writes:
@@ -179,11 +201,8 @@ def replay(module: torch.fx.GraphModule, inputs: list[Any]) -> Replay:
     player = _Player(module, result)
     try:
         with _state_kept(), compat_compile.fake_mode() as fake:
-            fakes = [_brought(value, fake) for value in inputs]
-            for index, value in enumerate(fakes):
-                memory = memory_of(value) if isinstance(value, torch.Tensor) else None
-                if memory is not None:
-                    player.inputs.setdefault(memory, index)
+            player.fake = fake
+            fakes = [player.bring(value, index) for index, value in enumerate(inputs)]
             with _told_by(player), _Writes(player):
                 output = player.run(*fakes)
             result.roots = [t.grad_fn for t in _tensors(output) if t.grad_fn is not None]
@@ -192,10 +211,6 @@ def replay(module: torch.fx.GraphModule, inputs: list[Any]) -> Replay:
         _told(error)
     result.last = _last_line(module)
     return result
-
-
-def _brought(value: Any, fake: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    return fake(value) if isinstance(value, torch.Tensor) else value
 
 
 def _told(error: Exception) -> None:

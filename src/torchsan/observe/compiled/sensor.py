@@ -171,7 +171,7 @@ class CompiledSensor:
                 raise
             finally:
                 self._compiling = outer
-            return region.wrap(compiled)
+            return region.wrap(compiled, module)
 
         return call_user_compiler
 

@@ -11,13 +11,14 @@ API, what it is used for, and what happens where it is missing:
   is not named.
 - `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref`: memory that NumPy can write; required.
 - `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
-
-What concerns compilers is in `compat_compile.py`.
+- `torch._C.DisableTorchFunction`, `_DisableTorchDispatch`: our own ops pass by the program's modes; required.
+- `torch._dynamo.eval_frame._maybe_set_eval_frame`: stepping aside in compiled regions; without it we stay on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -34,7 +35,8 @@ def _no_sequence() -> int:
     return 0
 
 
-next_sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", _no_sequence)
+# Each thread counts for itself; `observe.clock` makes one order of it.
+thread_sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", _no_sequence)
 
 
 def is_tracing() -> bool:
@@ -80,7 +82,17 @@ class WeakStorage:
 
 def autocast_caches(tensor: torch.Tensor) -> bool:
     """Is autocast on for this tensor's device, and does it keep copies of weights?"""
-    return bool(torch.is_autocast_enabled(tensor.device.type) and torch.is_autocast_cache_enabled())
+    try:
+        return bool(torch.is_autocast_enabled(tensor.device.type) and torch.is_autocast_cache_enabled())
+    except RuntimeError:
+        return False  # a device that autocast does not know
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """Ops that we run ourselves are none of the business of the program's own modes, which may count or change them."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        yield
 
 
 def current_node() -> Any:

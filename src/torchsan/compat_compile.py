@@ -19,6 +19,7 @@ None of these modules is imported before the program has done so itself.
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -124,7 +125,9 @@ def uncached() -> Iterator[None]:
     """Let AOTAutograd trace anew what its cache knows; compiled kernels still come from theirs."""
     config = sys.modules.get("torch._functorch.config")
     dynamo_config = dynamo("config")
-    precompiling = getattr(dynamo_config, "caching_precompile", False) or getattr(config, "strict_autograd_cache", False)
+    precompiling = getattr(dynamo_config, "caching_precompile", False) or getattr(
+        config, "strict_autograd_cache", False
+    )
     if config is None or precompiling or not hasattr(config, "enable_autograd_cache"):
         yield
         return
@@ -157,7 +160,7 @@ def is_fake(value: Any) -> bool:
     return isinstance(value, FakeTensor)
 
 
-def user_stack(error: BaseException) -> list[Any]:
-    """The user's lines that dynamo was looking at when it raised this, outermost first."""
-    found = getattr(error, "real_stack", None)
-    return list(found) if found else []
+def user_stack(attributes: dict[str, Any]) -> list[Any]:
+    """The user's lines that dynamo was looking at when it raised the error with these attributes, outermost first."""
+    found = attributes.get("real_stack")
+    return list(found) if isinstance(found, traceback.StackSummary) else []

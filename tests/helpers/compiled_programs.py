@@ -576,10 +576,10 @@ step = torch.compile(net, backend=BACKEND)
 opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 
 @torch.compile(backend=BACKEND)
-@torch.no_grad()
 def average():
-    for a, b in zip(shadow.parameters(), net.parameters()):
-        a.mul_(0.9).add_(b, alpha=0.1)
+    with torch.no_grad():
+        for a, b in zip(shadow.parameters(), net.parameters()):
+            a.mul_(0.9).add_(b, alpha=0.1)
 
 for _ in range(3):
     loss = step(torch.randn(4, 3)).pow(2).sum()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-
 import pytest
 import torch
 from compiled_programs import CLEAN, HAZARDS, SETUP

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import torch
 
 from torchsan.model import Finding, Place, Report
 from torchsan.model.events import Event
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import Site
@@ -31,6 +33,12 @@ class Sensor(Protocol):
     def install(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class _Passing(threading.local):
+    site: Site | None = None
+    keeps_gradients = False
+    region: Any = None
 
 
 class Recorder:
@@ -63,10 +71,7 @@ class Recorder:
         self.timeline = timeline
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event, Finding], None]] = []
-        # The backward that is running, told by its line; None outside of backward.
-        self.backward: Site | None = None
-        # The compiled region that is running: what torch does in it is not the user's, line by line.
-        self.region: Any = None
+        self._passing = _Passing()
         self._asleep = 0
         self._broken_rules: set[str] = set()
         self._rules = [rule for rule in all_rules().values() if rule.judge is not None]
@@ -76,6 +81,7 @@ class Recorder:
 
     def start(self) -> None:
         self.active = True
+        clock.start()
         with self.shielded():
             self._install()
 
@@ -101,6 +107,7 @@ class Recorder:
                 sensor.close()
         self.active = False
         self.patches.remove()
+        clock.stop()
 
     def user_code(self, code: CodeType) -> None:
         self.codes.append(code)
@@ -152,9 +159,31 @@ class Recorder:
         return self._asleep > 0
 
     @property
+    def region(self) -> Any:
+        """The compiled region that is running in this thread: what torch does in it is not the user's, op by op."""
+        return self._passing.region
+
+    @region.setter
+    def region(self, region: Any) -> None:
+        self._passing.region = region
+
+    @property
     def paused(self) -> bool:
         """Is what happens now none of the user's doing?"""
-        return self._asleep > 0 or self.region is not None
+        return self._asleep > 0 or self._passing.region is not None
+
+    @property
+    def backward(self) -> Site | None:
+        """The backward that is running in this thread, told by its line; None outside of backward."""
+        return self._passing.site
+
+    @property
+    def backward_keeps_gradients(self) -> bool:
+        return self._passing.keeps_gradients
+
+    def passing(self, site: Site | None, *, keeps_gradients: bool = False) -> None:
+        """A backward of this thread begins, or is over."""
+        self._passing.site, self._passing.keeps_gradients = site, keeps_gradients
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -199,9 +228,12 @@ class Recorder:
         if os.environ.get("TORCHSAN_DEBUG"):
             traceback.print_exception(error, file=sys.stderr)
         self.report.notes.append(f"internal error: the recorder stepped aside ({_brief(error)})")
+        # In the summary, and so in every format: what happened from here on was not watched.
+        self.report.extra.setdefault("stepped_aside", _brief(error))
         if self.active:
             self.active = False
             self.patches.remove()
+            clock.stop()
             for sensor in self._sensors:
                 try:
                     sensor.close()
@@ -212,7 +244,11 @@ class Recorder:
 def _brief(error: BaseException) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1:] or None
     where = f" at {os.path.basename(last[0].filename)}:{last[0].lineno}" if last else ""
-    return f"{type(error).__name__}: {error}{where}"
+    try:
+        text = str(error)
+    except Exception:
+        text = "no message"
+    return f"{type(error).__name__}: {text}{where}"
 
 
 def shield(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from torchsan import compat, compat_compile
+from torchsan import compat_compile
 from torchsan.model.events import Line, Save
 from torchsan.observe import expressions as syntax
 from torchsan.observe import nodes
+from torchsan.observe.clock import clock
 from torchsan.observe.compiled.lines import LineSite
 from torchsan.observe.compiled.replay import RegionWrite, Replay, node_site
 from torchsan.observe.guards import guards
@@ -145,7 +146,7 @@ class Region:
                 guards.before_write((tensor,), RegionFrame(site, frame))  # type: ignore[arg-type]
 
     def _noted(self, args: tuple[Any, ...], frame: FrameType) -> list[Any]:
-        before = compat.next_sequence()
+        before = clock.now()
         notes: list[Any] = []
         exposure, aliases = self.sensor.exposure, self.sensor.aliases
         for target, writes in self.writes.items():

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsan import compat, compat_compile
 from torchsan.model.events import WriteKind
+from torchsan.observe.clock import clock
 from torchsan.observe.compiled.lines import LineSite, site_of_stack
 from torchsan.observe.ledger import Ledger, Written
 from torchsan.observe.sites import Site
@@ -75,7 +76,7 @@ def _op_and_kind(node: torch.fx.Node) -> tuple[str, WriteKind]:
     return node_op(node), "op"
 
 
-class _Writes(TorchDispatchMode):
+class _Writes(TorchDispatchMode):  # type: ignore[misc]
     """Logs what every op writes, by its schema."""
 
     def __init__(self, player: _Player) -> None:
@@ -84,7 +85,7 @@ class _Writes(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        before = compat.next_sequence()
+        before = clock.now()
         result = function(*args, **kwargs)
         schema = getattr(function, "_schema", None)
         if schema is not None:
@@ -104,7 +105,7 @@ class _Writes(TorchDispatchMode):
                 self.player.note_write(tensor, before)
 
 
-class _Player(torch.fx.Interpreter):
+class _Player(torch.fx.Interpreter):  # type: ignore[misc]
     def __init__(self, module: torch.fx.GraphModule, result: Replay) -> None:
         super().__init__(module, garbage_collect_values=False)
         self.result = result

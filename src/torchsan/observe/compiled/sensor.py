@@ -86,7 +86,9 @@ class CompiledSensor:
         self._listening = True
         places = compat_compile.hooks()
         if places is None:
-            self.recorder.report.notes.append("torch.compile is in use: this version's compiled regions are not watched")
+            self.recorder.report.notes.append(
+                "torch.compile is in use: this version's compiled regions are not watched"
+            )
             return
         compat_compile.never_trace("torchsan")
         self._hook(*places["enter"], self._entering)

@@ -1,4 +1,4 @@
-"""Watches memory that becomes reachable behind the version counter: `.data`, NumPy, DLPack, storages, collectives.
+"""Watches memory that becomes reachable behind the version counter: `.data`, NumPy, DLPack, storages.
 
 A write through `.data` is seen as a write; what matters is that autograd does not see it. A write through
 NumPy is not seen at all, so the contents of just that memory are compared: when the first node of a graph is
@@ -18,8 +18,10 @@ import torch
 
 from torchsan import compat
 from torchsan.model.events import Line, Memory, ParameterRewritten, Write
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_modules, local_names
+from torchsan.observe.objects import is_a, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import callers_of, right_hand_side, whole_statement, written_name
 from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of, user_frames
@@ -33,14 +35,6 @@ MAX_EXPOSED = 2_000
 # Larger foreign memory (whole data sets) is not compared at every step.
 MAX_COMPARED_BYTES = 64 << 20
 SMALL_BYTES = 1 << 20
-WRITING_COLLECTIVES = (
-    "all_reduce",
-    "broadcast",
-    "reduce",
-    "recv",
-    "all_gather_into_tensor",
-    "reduce_scatter_tensor",
-)
 
 
 @dataclass(slots=True)
@@ -81,9 +75,6 @@ class ExposureSensor:
             patches.set(torch.Tensor, name, self._exposing(name, getattr(torch.Tensor, name)))
         for name in ("from_numpy", "from_dlpack", "frombuffer", "as_tensor"):
             patches.set(torch, name, self._importing(name, getattr(torch, name)))
-        if torch.distributed.is_available():
-            for name in WRITING_COLLECTIVES:
-                patches.set(torch.distributed, name, self._collective(name, getattr(torch.distributed, name)))
 
     def close(self) -> None:
         self.exposed.clear()
@@ -108,7 +99,7 @@ class ExposureSensor:
 
     def _set_data(self, base: Any) -> Callable[[Any, Any], None]:
         def data(tensor: Any, value: Any) -> None:
-            before, memory = compat.next_sequence(), memory_of(tensor)
+            before, memory = clock.now(), memory_of(tensor)
             base.__set__(tensor, value)
             # `p.data *= 2` writes in place and then assigns the same memory to itself.
             if memory_of(tensor) != memory:
@@ -131,7 +122,7 @@ class ExposureSensor:
 
     def _parameter_rewritten(self, tensor: Any, memory: int, site: Site, frame: FrameType) -> None:
         """A forward that replaces the data of one of its own parameters undoes what the optimizer learnt."""
-        if not isinstance(tensor, torch.nn.Parameter):
+        if not is_a(tensor, torch.nn.Parameter):
             return
         module = _module_in_forward(frame, tensor)
         if module is None:
@@ -188,7 +179,7 @@ class ExposureSensor:
     def _importing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def function(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if not (args and isinstance(args[0], (torch.Tensor, int, float, bool, list))):
+            if not (args and (is_tensor(args[0]) or type(args[0]) in (int, float, bool, list, tuple))):
                 self._expose(result, name, _getframe(1))
             return result
 
@@ -210,7 +201,7 @@ class ExposureSensor:
         self._forget_dead()
         start, end = byte_range(tensor)
         storage = compat.WeakStorage(tensor)
-        foreign = Foreign(storage, start, end, site_of(frame), how, compat.next_sequence(), None)
+        foreign = Foreign(storage, start, end, site_of(frame), how, clock.now(), None)
         foreign.contents = foreign.look()
         self.foreign[memory] = foreign
         self.graph.snapshot_at_next_node()
@@ -229,7 +220,7 @@ class ExposureSensor:
         Contents that changed with no write of torch's in between were changed from outside, after every node that
         had been made by the last look.
         """
-        before = compat.next_sequence()
+        before = clock.now()
         self._forget_dead()
         for memory, foreign in self.foreign.items():
             now = foreign.look()
@@ -248,35 +239,13 @@ class ExposureSensor:
             return True
         return any(s.before >= foreign.before and memory in s.memories for s in self.ledger.steps)
 
-    # -- collectives --------------------------------------------------------------------------------
-
-    def _collective(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def function(*args: Any, **kwargs: Any) -> Any:
-            before = compat.next_sequence()
-            result = original(*args, **kwargs)
-            tensor = args[0] if args else kwargs.get("tensor", kwargs.get("output_tensor", kwargs.get("output")))
-            if isinstance(tensor, torch.Tensor):
-                self._collected(name, tensor, before, _getframe(1))
-            return result
-
-        function.__name__, function.__doc__ = name, original.__doc__
-        function.__wrapped__ = original  # type: ignore[attr-defined]
-        return function
-
-    @shield
-    def _collected(self, name: str, tensor: torch.Tensor, before: int, frame: FrameType) -> None:
-        memory = memory_of(tensor)
-        if memory is not None and self.recorder.active:
-            write = Written(before, site_of(frame), name, tensor._version, "collective", *byte_range(tensor))
-            self.ledger.add_silent(memory, write)
-
 
 def _module_in_forward(frame: FrameType | None, parameter: Any) -> torch.nn.Module | None:
     """The module whose `forward` is running and that owns the parameter."""
     while frame is not None:
         if frame.f_code.co_name == "forward" and kind_of(frame.f_code) == USER:
             module = local_names(frame).get("self")
-            if isinstance(module, torch.nn.Module) and any(p is parameter for p in module.parameters()):
+            if is_a(module, torch.nn.Module) and any(p is parameter for _, p, _ in tensors_of(module)):
                 return module
         frame = frame.f_back
     return None

@@ -52,6 +52,11 @@ def hooks() -> dict[str, tuple[Any, str]] | None:
     return found
 
 
+def force_eager(on: bool = True) -> None:
+    """Let whatever is compiled run as plain Python, or compile again."""
+    torch.compiler.set_stance("force_eager" if on else "default")
+
+
 # The dictionaries of hooks that all optimizers share.
 OPTIMIZER_HOOKS = frozenset({"_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"})
 

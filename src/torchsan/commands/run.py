@@ -28,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--fail-fast", action="store_true", help="stop at the first finding")
     group.add_argument("--at-write", action="store_true", help="report when a saved value is written, not at backward")
+    group.add_argument("--eager", action="store_true", help="run compiled regions as plain Python, every line watched")
     group.add_argument("--steps", type=_positive, metavar="N", help="stop after N backward passes")
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module")
     parser.add_argument("script", nargs="?", help="the script to run")
@@ -99,6 +100,7 @@ class _Session:
             self.report,
             on_finding=self._found,
             at_write=self.args.at_write,
+            eager=self.args.eager,
             timeline=bool(self.args.html) or self.args.format == "html",
         )
         self.recorder.user_code(self.loaded.code)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchsan import compat
+from torchsan import compat, compat_compile
 from torchsan.model.events import Line, Save
 from torchsan.observe.clock import clock
 from torchsan.observe.sites import Site
@@ -77,6 +77,9 @@ def describe_save(saved: Saved) -> Save:
     region = getattr(site_of_node(saved.node), "region", None)
     if region is not None:
         return region.describe_save(saved)  # type: ignore[no-any-return]
+    if compat_compile.aot_id(saved.node) is not None:
+        # A region that was compiled while nobody looked: its lines are not known.
+        return Save("", "", None, saved.expected)
     return Save(
         op=op_name(saved.node),
         what=saved.what,

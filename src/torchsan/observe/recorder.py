@@ -52,6 +52,7 @@ class Recorder:
         at_write: bool = False,
         judging: bool = True,
         timeline: bool = False,
+        eager: bool = False,
     ) -> None:
         self.report = report if report is not None else Report()
         self.report.torch = torch.__version__
@@ -69,6 +70,8 @@ class Recorder:
         self.after_backward: list[Callable[[int], None]] = []
         # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
         self.timeline = timeline
+        # Whether what the program compiles runs as plain Python instead.
+        self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event, Finding], None]] = []
         self._passing = _Passing()

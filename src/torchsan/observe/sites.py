@@ -63,6 +63,19 @@ def is_stdlib(path: str) -> bool:
     return path.startswith((*_STDLIB, "<"))
 
 
+_COMPILERS = tuple(f"{os.sep}torch{os.sep}{part}{os.sep}" for part in ("_dynamo", "_functorch", "_inductor"))
+_compilers: dict[int, bool] = {}
+
+
+def is_compilers(code: CodeType) -> bool:
+    """Code of torch's compilers: what it writes is no line of the user's."""
+    known = _compilers.get(id(code))
+    if known is None:
+        path = code.co_filename
+        known = _compilers[id(code)] = kind_of(code) == TORCH and any(part in path for part in _COMPILERS)
+    return known
+
+
 def _is_installed(folder: str) -> bool:
     return folder.startswith(_PACKAGES) or "site-packages" in folder or "dist-packages" in folder
 

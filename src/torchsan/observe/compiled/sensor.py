@@ -64,6 +64,8 @@ class CompiledSensor:
     def close(self) -> None:
         self._leave()
         self._hooks.remove()
+        if self.recorder.eager and self._listening:
+            compat_compile.force_eager(False)
 
     def _hook(self, owner: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
         self._hooks.set(owner, name, wrapped(getattr(owner, name)))
@@ -84,6 +86,9 @@ class CompiledSensor:
         if self._listening or not self.recorder.active or not compat_compile.is_loaded():
             return
         self._listening = True
+        if self.recorder.eager:
+            compat_compile.force_eager()
+            return
         places = compat_compile.hooks()
         if places is None:
             self.recorder.report.notes.append(

@@ -23,7 +23,7 @@ from torchsan.observe.outs import OutFinder
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import refused, whole_statement
 from torchsan.observe.sensors.aliases import AliasWatch
-from torchsan.observe.sites import TORCH, Site, kind_of, site_of, user_frames
+from torchsan.observe.sites import TORCH, Site, is_compilers, kind_of, site_of, user_frames
 from torchsan.observe.tensors import byte_range, memory_of
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class WriteSensor:
     def _before(self, name: str, written: tuple[Any, ...], args: tuple[Any, ...], frame: FrameType) -> Any:
         if guards.on:
             guards.before_write(written, frame)
-        if not self.recorder.active or self.recorder.paused:
+        if not self.recorder.active or self.recorder.paused or is_compilers(frame.f_code):
             return None
         try:
             site = site_of(frame)

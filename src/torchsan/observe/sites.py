@@ -15,6 +15,7 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
+from torchsan import compat_compile
 from torchsan.model import Place
 from torchsan.model.source import shown_path, source_line
 
@@ -164,13 +165,13 @@ def _site_slow(frame: FrameType) -> Site:
     inner: FrameType = frame
     via: FrameType | None = None
     at: FrameType | None = frame
+    compiled = False
     while at is not None:
         kind = kind_of(at.f_code)
-        if kind == USER:
+        compiled = compiled or is_compilers(at.f_code)
+        # Code that dynamo wrote calls compiled code on no line of its own: who called that is worth a line.
+        if kind == USER and not (compiled and compat_compile.is_generated(at.f_code)):
             break
-        generated = _sites.get((id(at.f_code), at.f_lasti)) if at.f_code.co_filename.startswith("<") else None
-        if generated is not None:
-            return generated  # the code of a traced graph, whose lines are known
         # The library line worth showing is the innermost that is not torch's own, if there is one.
         if via is None and kind == LIBRARY and not is_stdlib(at.f_code.co_filename):
             via = at
@@ -192,7 +193,9 @@ def _site_slow(frame: FrameType) -> Site:
 def register(code: Any, site: Site, lasti: int = 0) -> Any:
     """Let `site_of` know the site of an instruction of generated code, or of what stands for code; gives that back."""
     with _lock:
-        _codes.append(code)
+        if id(code) not in _kinds:
+            _codes.append(code)
+        _kinds[id(code)] = USER
         _sites[(id(code), lasti)] = site
     return code
 
@@ -213,4 +216,7 @@ def user_frames(frame: FrameType | None, limit: int = 12) -> list[FrameType]:
 
 
 def frame_place(frame: FrameType) -> Place:
+    known = _sites.get((id(frame.f_code), frame.f_lasti))
+    if known is not None:
+        return known.place
     return place_in(frame.f_code, frame.f_lasti)

@@ -154,7 +154,9 @@ class Region:
             memory = memory_of(tensor) if tensor is not None else None
             if memory is None or tensor is None:
                 continue
-            silent = exposure.before_write(memory, tensor) if exposure is not None and exposure.exposed else None
+            silent = (
+                exposure.before_write(memory, tensor, before) if exposure is not None and exposure.exposed else None
+            )
             tokens = []
             for write in writes:
                 site = self._site(write, frame)
@@ -163,19 +165,17 @@ class Region:
                     seen = self.sensor.visits[site] - 1
                     token = aliases.before(write.op, site, tensor, memory, (tensor,), frame, seen)
                 tokens.append((write, site, token))
-            notes.append((tensor, memory, before, _version(tensor), silent, tokens, frame))
+            notes.append((tensor, memory, before, _version(tensor), silent, tokens))
         return notes
 
     def after(self, notes: list[Any]) -> None:
         try:
-            for tensor, memory, before, version, silent, tokens, frame in notes:
-                self._log(tensor, memory, before, version, silent, tokens, frame)
+            for tensor, memory, before, version, silent, tokens in notes:
+                self._log(tensor, memory, before, version, silent, tokens)
         except Exception as error:
             self.recorder.give_up(error)
 
-    def _log(
-        self, tensor: Any, memory: int, before: int, version: int, silent: Any, tokens: list[Any], frame: FrameType
-    ) -> None:
+    def _log(self, tensor: Any, memory: int, before: int, version: int, silent: Any, tokens: list[Any]) -> None:
         now = _version(tensor)
         ledger = self.recorder.ledger
         for write, site, token in tokens:
@@ -186,7 +186,7 @@ class Region:
                 ledger.add_silent(memory, Written(before, site, write.op, max(now, 0), "data"))
             if silent is not None and self.sensor.exposure is not None:
                 written = Written(before, site, write.op, max(now, 0), "data")
-                self.sensor.exposure.after_write(memory, tensor, silent, written, frame)
+                self.sensor.exposure.after_write(memory, tensor, silent, written)
                 silent = None
             if token is not None:
                 self.sensor.aliases.after(token)

@@ -150,8 +150,14 @@ def _ours_or_torch(path: str) -> bool:
     return _ours(path) or f"{os.sep}site-packages{os.sep}torch{os.sep}" in path
 
 
+# What Windows tells of a program that Ctrl-C has ended.
+CONTROL_C_EXIT = 0xC000013A
+
+
 def _die_of_interrupt() -> int:
     """End as an interrupted python does, so that the shell sees the signal."""
+    if os.name == "nt":
+        return CONTROL_C_EXIT
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
     return 130

@@ -160,8 +160,15 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> bool:
         return False
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            _end_with_children(process.pid)
             process.wait()
+
+
+def _end_with_children(pid: int) -> None:
+    if hasattr(os, "killpg"):
+        os.killpg(pid, signal.SIGKILL)
+    else:  # Windows has no groups of processes; its own tool follows the tree
+        subprocess.run(["taskkill", "/F", "/T", "/PID", str(pid)], capture_output=True)
 
 
 def _answer(path: str, status: int, text: str) -> Trial:

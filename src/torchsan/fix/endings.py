@@ -69,7 +69,8 @@ class Endings:
             if not name.startswith("_") or name.startswith(RESULT):
                 yield from values_in("variable", name, value)
         yield from self._saved
-        yield from values_in("result", "result", result)
+        if result is not None:
+            yield from values_in("result", "result", result)
 
     def _outermost(self) -> list[torch.nn.Module]:
         inner = {id(m) for module in self._modules.values() for m in module.modules() if m is not module}

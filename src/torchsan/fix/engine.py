@@ -258,6 +258,12 @@ class Engine:
                 kind: Kind = "proved" if whole.startswith("together") else "runs"
                 mend.verdict = Verdict(kind, whole)
 
+        shaky = False
+        for mend in outcome.accepted:
+            if shaky and mend.proved and mend.verdict is not None:
+                mend.verdict = Verdict("runs", f"proved only on top of an edit that is not: {mend.verdict.words}")
+            shaky = shaky or not mend.proved
+
     def _as_a_whole(self, last: Trial, outcome: Outcome) -> str:
         """All edits together against the program as it was, with saved values kept and refused writes made."""
         codes = {mend.finding.code for mend in outcome.accepted}

@@ -9,7 +9,7 @@ from torchsan.fix.compare import CHECKS, How, compare, restless, told
 from torchsan.fix.evidence import Evidence
 from torchsan.fix.proof import Case
 from torchsan.fix.source import Source
-from torchsan.fix.trial import Slope, Slopes, Trial
+from torchsan.fix.trial import Digest, Pass, Slope, Slopes, Trial
 from torchsan.model import Finding, Span
 
 START = """
@@ -161,4 +161,12 @@ def slopes(agrees: bool, reached: bool = True, missed: int = 0) -> Trial:
     ],
 )
 def test_slopes_prove_only_when_all_agree(measured, kind):
-    assert weigh("TS105", WRONG, WRONG, {"slopes": measured}).kind == kind
+    frozen = Trial(passes=[Pass((), ())])
+    assert weigh("TS105", WRONG, WRONG, {"slopes": measured, "frozen": frozen}).kind == kind
+
+
+def test_slopes_prove_nothing_of_another_loss():
+    loss, other = (Trial(passes=[Pass((Digest((), "float32", x, x, (x,)),), ())]) for x in (1.0, 2.0))
+    runs = iter([loss, other])
+    evidence = Evidence(lambda changed, mode: slopes(True) if mode == "slopes" else next(runs), lambda path: SOURCE, {})
+    assert evidence.weigh(Case(finding("TS105"), WRONG, None, WRONG, SOURCE, SOURCE)).kind == "runs"

@@ -1,7 +1,8 @@
 """What watching costs: plain eager, torchsan, anomaly mode and allow_mutation_on_saved_tensors in one run.
 
 Every round runs each variant once, in turn, so that whatever else the machine does hits all alike. Printed are
-medians of processor time (one thread), as ratios to plain eager; the second eager column is eager against itself, the noise to read the rest by.
+medians of processor time (one thread), as ratios to plain eager; the second eager column is eager against itself, the
+noise to read the rest by.
 
 The first three workloads are ordinary training; the others write as often as a program can. torchsan is measured twice,
 with its native part (where that is built) and without.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchsan import compat
-from torchsan.model.events import Line, Save
+from torchsan.model.events import Line, Save, StaleSave
 from torchsan.observe.clock import clock
 from torchsan.observe.nodes import versions_in
 from torchsan.observe.objects import is_a, is_tensor, tensors_of
@@ -111,15 +111,15 @@ class CheckpointSensor:
         block = known[1]
         self.ledger.pull()
         for memory, _, start, end in block.inputs:
-            writes = [w for w, _ in self.ledger.silent.get(memory, []) if w.before >= block.when]
+            writes = [w for w, _ in self.ledger.silent.get(memory, []) if w.before > block.when]
             writes = [w for w in writes if w.start < end and start < w.end]
-            self._tell(block, memory, writes, [], frame, silent=True)
+            self._tell(block, memory, writes, [], frame)
         for memory in block.weights:
-            writes = [w for w, _ in self.ledger.silent.get(memory, []) if w.before >= block.when]
-            steps = [s for s in self.ledger.steps if s.before >= block.when and memory in s.memories]
-            self._tell(block, memory, writes, steps, frame, silent=True)
+            writes = [w for w, _ in self.ledger.silent.get(memory, []) if w.before > block.when]
+            steps = [s for s in self.ledger.steps if s.before > block.when and memory in s.memories]
+            self._tell(block, memory, writes, steps, frame)
 
-    def _refused(self, text: str, frame: FrameType) -> list[Any]:
+    def _refused(self, text: str, frame: FrameType) -> list[StaleSave]:
         """Torch refused an input that was overwritten in between; its words tell the versions."""
         expected, current = versions_in(text)
         if expected is None:
@@ -128,29 +128,29 @@ class CheckpointSensor:
             for memory, version, _, _ in block.inputs:
                 if version != expected:
                     continue
-                writes = [w for w in self.ledger.writes.get(memory, []) if w.before >= block.when]
-                steps = [s for s in self.ledger.steps if s.before >= block.when and memory in s.memories]
+                writes = [w for w in self.ledger.writes.get(memory, []) if w.before > block.when]
+                steps = [s for s in self.ledger.steps if s.before > block.when and memory in s.memories]
                 if steps or any(w.version == current for w in writes):
                     later = [w for w in writes if w.version > version]
-                    return self._tell(block, memory, later, steps, frame, silent=False, version=version)
+                    return [self._event(block, memory, later, steps, frame, version)]
         return []
 
-    def _tell(
+    def _tell(self, block: Block, memory: int, writes: list[Any], steps: list[Any], frame: FrameType) -> None:
+        if writes or steps:
+            self.recorder.emit(self._event(block, memory, writes, steps, frame))
+
+    def _event(
         self,
         block: Block,
         memory: int,
         writes: list[Any],
         steps: list[Any],
         frame: FrameType,
-        *,
-        silent: bool,
         version: int | None = None,
-    ) -> list[Any]:
-        if not writes and not steps:
-            return []
+    ) -> StaleSave:
         save = Save("checkpoint", "input", Line(block.site.place, None), version)
         needed = self.recorder.backward or site_of(frame)
-        return self.stale.tell(memory, save, writes, steps, needed, frame, silent=silent)
+        return self.stale.event_of(memory, save, writes, steps, needed, frame, silent=version is None)
 
 
 def _closed_over(function: Any, name: str) -> Any:

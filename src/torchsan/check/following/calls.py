@@ -98,8 +98,8 @@ class Calls(MethodCalls, BuiltinCalls):
         for decorator in info.decorators:
             self.machine.mode = GRAD_MODES.get(decorator, self.machine.mode)
         if "inference" in info.name and self.machine.mode == "grad":
-            # Its author says when it is called.
-            self.machine.mode = "no_grad"
+            # Its author hints at when it is called.
+            self.machine.mode = "unsure"
         self.depth += 1
         self.active.append(info)
         try:

@@ -84,6 +84,7 @@ def _whole_file(interpreter: Interpreter) -> Iterable[Tensor]:
 def _define(interpreter: Interpreter) -> None:
     """Let the functions, classes and constants of the file be found, without running the rest."""
     interpreter.lazy, interpreter.left = True, BUDGET_ALONE
+    interpreter.machine.alone = interpreter.machine.tell.alone = True
 
 
 def _function_root(name: str) -> Root:

@@ -52,6 +52,15 @@ _FOLD: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 }
 
 
+def computes_with(function: ast.AST, name: ast.Name) -> bool:
+    """Whether a name is an operand where it stands, or joined to others, rather than handed on."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.BinOp | ast.AugAssign | ast.List | ast.Tuple | ast.Subscript):
+            if any(child is name for child in ast.iter_child_nodes(node)):
+                return True
+    return False
+
+
 class Expressions(Parts):
     """The half of the interpreter that works out values."""
 
@@ -88,8 +97,11 @@ class Expressions(Parts):
         """The caller reads again what its callee wrote."""
         tensor, write, call = scope.overwritten.pop(node.id)
         if value is tensor:
+            # What another module makes of it is not known: it may begin with the same activation.
+            certain = scope.function is None or computes_with(scope.function.info.node, node)
             tell = self.machine.tell
-            self.machine.facts.append(tell.input_overwritten(node.id, write, call, node, call.func))
+            fact = tell.input_overwritten(node.id, write, call, node, call.func, certain=certain)
+            self.machine.facts.append(fact)
 
     def value_Attribute(self, node: ast.Attribute, scope: Scope) -> Any:
         return self.attribute(self.value(node.value, scope), node.attr, node)
@@ -125,6 +137,8 @@ class Expressions(Parts):
             tensor.sure = True
         if name == "data":
             return self.torch.method_data(tensor, node)
+        if name == "requires_grad" and tensor.wants_grad == Grad.YES:
+            return TRUE
         if name in PLAIN_ATTRIBUTES:
             return Plain()
         if name == "grad":

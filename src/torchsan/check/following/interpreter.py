@@ -47,6 +47,8 @@ class Interpreter(Statements, Expressions, Calls):
         self.defaults: dict[ast.expr, Any] = {}
         self.instances: list[Instance] = []
         self.active: list[FunctionInfo] = []
+        # The condition that was asked last, if the source does not decide it.
+        self.question = ""
 
     @property
     def rounds(self) -> int:
@@ -72,9 +74,11 @@ class Interpreter(Statements, Expressions, Calls):
         if name in RUN_QUESTIONS:
             return RUN_QUESTIONS[name] != (question is not test)
         value = self.value(test, scope)
+        self.question = ""
         if isinstance(value, Plain) and value.known:
             return bool(value.value)
-        return self.oracle.decide(self.program.words(test))
+        self.question = self.program.words(test)
+        return self.oracle.decide(self.question)
 
     def spread(self, value: Any, node: ast.AST) -> list[Any]:
         """The items of `*value`: all of them, since the order of layers hangs on it."""

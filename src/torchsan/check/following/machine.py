@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable
 
 from torchsan.check.facts import Fact
-from torchsan.check.modelling.values import Grad, Node, Optimizer, Save, Storage, Tensor, Write, parameters_of
+from torchsan.check.modelling.names import SHAPE_ONLY
+from torchsan.check.modelling.values import ONCE, Answers, Grad, Node, Optimizer, Save, Storage, Tensor, Write, parameters_of
 from torchsan.check.reading.program import Program
 from torchsan.check.telling.teller import Teller
 from torchsan.effects import OpEffects
@@ -30,6 +31,12 @@ class Machine:
         self.touched = False
         # Calls of backward that were seen.
         self.backwards = 0
+        # Whether a function is followed without the program that calls it.
+        self.alone = False
+        # Answers that this path took without the source deciding them, of the branches that it is in.
+        self.inside: Answers = ()
+        # Writes to memory that belongs to the caller or is kept by the object, and to other memory, by place.
+        self.owned: list[tuple[Storage, Write, bool]] = []
 
     def tick(self) -> int:
         self.clock += 1
@@ -116,7 +123,7 @@ class Machine:
             self.facts.append(self.tell.inference_saved(tensor, node, name))
             raise PathEnded
         if certain or possible:
-            node.saves.append(Save(tensor.storage, self.clock, what, name, certain))
+            node.saves.append(Save(tensor.storage, self.clock, what, name, certain, self.inside))
             tensor.storage.saved = True
 
     # --- writes -------------------------------------------------------------------------------------
@@ -143,7 +150,9 @@ class Machine:
         self.check_write(tensor, place, op, target, others, by_index, origin)
         time = self.tick()
         self.touched = self.touched or tensor.storage.saved or tensor.storage.kind == "argument"
-        tensor.storage.writes.append(Write(place, time, how, op, target, origin, tensor.op == "numpy"))
+        write = Write(place, time, how, op, target, origin, tensor.op == "numpy", self.inside)
+        tensor.storage.writes.append(write)
+        self.owned.append((tensor.storage, write, tensor.sure))
         if how == "behind" or self.mode in ("no_grad", "inference"):
             return
         self.rebase(tensor, place, op, others, row, bound)
@@ -188,10 +197,11 @@ class Machine:
     ) -> None:
         """Writes that torch refuses on the spot, and writes to memory seen several times."""
         if tensor.storage.kind == "default":
-            self.facts.append(self.tell.default(tensor.storage, place, op))
+            sure = tensor.storage.name not in self.program.reassigned(tensor.storage.owner)
+            self.facts.append(self.tell.default(tensor.storage, place, op, certain=sure))
         if tensor.made_in == "inference" and self.mode not in ("inference", "unsure"):
             self.refuse("inference", tensor, place, op, target, origin)
-        if tensor.view == "expanded" and not tensor.behind:
+        if tensor.view == "expanded" and not tensor.behind and op not in SHAPE_ONLY:
             if not by_index:
                 self.refuse("overlap", tensor, place, op, target, origin)
             self.facts.append(self.tell.overlap(tensor, place, op, target))
@@ -224,8 +234,17 @@ class Machine:
         target: ast.AST | None,
         maker: ast.AST | None = None,
     ) -> None:
-        self.facts.append(self.tell.refused(reason, tensor, place, op, target, maker))
+        certain = not self.doubtful(reason, tensor)
+        self.facts.append(self.tell.refused(reason, tensor, place, op, target, maker, certain=certain))
         raise PathEnded
+
+    def doubtful(self, reason: str, tensor: Tensor) -> bool:
+        """Whether a refusal hangs on something that this path does not show."""
+        if any(condition == ONCE for condition, _ in self.inside):
+            return True
+        whole = tensor.base or tensor
+        frozen = whole.storage.kind == "parameter" and self.program.freezes and self.alone
+        return reason in ("leaf", "leaf-view") and frozen
 
     def step(self, optimizer: Optimizer, node: ast.AST, target: ast.AST | None) -> None:
         place, time = node, self.tick()

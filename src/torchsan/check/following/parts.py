@@ -34,6 +34,7 @@ class Parts:
     defaults: dict[ast.expr, Any]
     instances: list[Instance]
     active: list[FunctionInfo]
+    question: str
     # What runs each kind of statement.
     statements: ClassVar[dict[type[ast.AST], Callable[..., Any]]]
 

@@ -11,8 +11,10 @@ from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.names import (
     BINARY,
     GRAD_MODES,
+    WITH_PARAMETERS,
 )
 from torchsan.check.modelling.values import (
+    ONCE,
     Class,
     Function,
     Instance,
@@ -25,6 +27,23 @@ from torchsan.check.modelling.values import (
     tensors_in,
     truth,
 )
+
+
+def guards_itself(node: ast.If) -> bool:
+    """Whether the body of an `if` changes what its test asks: `if not self.ready: …; self.ready = True` runs once."""
+    asked = {ast.unparse(n) for n in ast.walk(node.test) if isinstance(n, ast.Attribute)}
+    for statement in ast.walk(ast.Module(node.body, [])) if asked else ():
+        changed: list[ast.expr] = []
+        if isinstance(statement, ast.Assign):
+            changed = statement.targets
+        elif isinstance(statement, ast.AugAssign | ast.AnnAssign):
+            changed = [statement.target]
+        elif isinstance(statement, ast.Call) and isinstance(statement.func, ast.Attribute):
+            if statement.func.attr.endswith("_"):
+                changed = [statement.func.value]
+        if any(ast.unparse(part).removesuffix(".data") in asked for part in changed):
+            return True
+    return False
 
 
 class Statements(Parts):
@@ -104,7 +123,40 @@ class Statements(Parts):
                     owner.empty()
 
     def run_If(self, node: ast.If, scope: Scope) -> str:
-        return self.run_block(node.body if self.condition(node.test, scope) else node.orelse, scope)
+        answer = self.condition(node.test, scope)
+        question, before = self.question, self.machine.inside
+        if question:
+            self.machine.inside = (*before, (question, answer))
+            if answer and guards_itself(node):
+                self.machine.inside += ((ONCE, True),)
+            if answer:
+                self.narrow(node.test, scope)
+        try:
+            return self.run_block(node.body if answer else node.orelse, scope)
+        finally:
+            self.machine.inside = before
+
+    def narrow(self, test: ast.expr, scope: Scope) -> None:
+        """What `isinstance` has just told of a value of which nothing was known."""
+        if isinstance(test, ast.BoolOp):
+            for part in test.values if isinstance(test.op, ast.And) else test.values[:1]:
+                self.narrow(part, scope)
+            return
+        if not isinstance(test, ast.Call) or not isinstance(test.func, ast.Name) or len(test.args) != 2:
+            return
+        name, kind = test.args
+        if test.func.id != "isinstance" or not isinstance(name, ast.Name):
+            return
+        known = scope.find(name.id)
+        if not isinstance(known, Tensor) or known.sure:
+            return
+        kind = kind.elts[0] if isinstance(kind, ast.Tuple) and kind.elts else kind
+        dotted = self.program.dotted(kind)
+        space, _, last = dotted.rpartition(".")
+        if last == "Tensor" and space in ("torch", ""):
+            known.sure = True
+        elif space == "torch.nn" and last in WITH_PARAMETERS:
+            scope.names[name.id] = self.torch.construct(last, [], {}, test)
 
     def run_For(self, node: ast.For, scope: Scope) -> str:
         for item in self.iterate(self.value(node.iter, scope), node.iter):

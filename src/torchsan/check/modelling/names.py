@@ -27,7 +27,9 @@ MAY_SHARE = words(
 )
 NORMS = frozenset({"norm", "vector_norm"})
 # They end with an underscore but change no values.
-NOT_WRITING = frozenset({"detach_", "requires_grad_", "share_memory_", "rename_", "retain_grad", "resize_"})
+NOT_WRITING = frozenset({"requires_grad_", "share_memory_", "rename_", "retain_grad", "resize_"})
+# They change the shape of the tensor object, not its elements.
+SHAPE_ONLY = words("unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_")
 INTEGER = words(
     """argmax argmin argsort eq ne lt le gt ge isnan isinf isfinite logical_and logical_or logical_not
     logical_xor nonzero bincount searchsorted bucketize one_hot any all int long bool numel"""

@@ -167,6 +167,7 @@ class TorchOps(TorchParts):
 
     def carry(self, result: Tensor, last: str, given: list[Tensor], args: Args) -> None:
         """What was cut from the graph on the way to a result."""
+        result.firm = all(a.firm if isinstance(a, Tensor) else getattr(a, "known", True) for a in args)
         if result.wants_grad == Grad.NO:
             result.cut_at = next((t.cut_at for t in given if t.cut_at is not None), None)
         scaled = last in ("mul", "div") and any(isinstance(a, Plain) for a in args)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from torchsan.model import Place
 
+_FREEZES = re.compile(r"requires_grad(?:_\(|\s*=)\s*(?:False|mode|flag|not |self|requires)|\bfreeze")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _BUILDERS = ("append", "extend", "add_module", "insert")
@@ -123,6 +125,11 @@ class Program:
         return "yield" in self.text
 
     @cached_property
+    def freezes(self) -> bool:
+        """Whether gradients are switched off for some parameter, somewhere in the file."""
+        return _FREEZES.search(self.text) is not None
+
+    @cached_property
     def imports(self) -> dict[str, str]:
         """Local name to dotted name, for every import anywhere in the file."""
         found: dict[str, str] = {}
@@ -137,6 +144,18 @@ class Program:
                 for alias in node.names:
                     found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
         return found
+
+    def reassigned(self, function: str) -> frozenset[str]:
+        """Names that functions of this name give another value."""
+        found = {n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef) and n.name == function}
+        names = {n.id for f in found for n in ast.walk(f) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        written = {
+            n.target.id
+            for f in found
+            for n in ast.walk(f)
+            if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)
+        }
+        return frozenset(names - written)
 
     def words(self, node: ast.AST) -> str:
         """The source of an expression; loops and paths ask for the same ones again and again."""

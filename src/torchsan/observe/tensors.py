@@ -9,16 +9,30 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from torchsan import compat
+from torchsan.observe.objects import is_honest, is_tensor
+
 _storage = torch._C.TensorBase.untyped_storage
+_shape = torch._C.TensorBase.shape.__get__
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def memory_of(tensor: Any) -> int | None:
     """The identity of a tensor's memory, shared by all its views and aliases; None where it has none."""
     try:
-        return int(_storage(tensor)._cdata)
+        if type(tensor) in _PLAIN:
+            return _storage(tensor)._cdata  # type: ignore[no-any-return]
+        with torch._C.DisableTorchFunctionSubclass():
+            return int(_storage(tensor)._cdata)
     except Exception:
         # Sparse, functorch-wrapped and other tensors without a storage of their own.
         return None
+
+
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape, without asking a subclass."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tuple(_shape(tensor))
 
 
 def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
@@ -40,10 +54,9 @@ def fingerprint(tensor: torch.Tensor) -> object:
     try:
         if tensor.device.type != "cpu" or tensor.numel() == 0 or tensor.is_quantized:
             return None
-        data = torch._C.TensorBase.detach(tensor)
-        with torch.no_grad():
-            data = data.contiguous()
-        return _checksum(data.data_ptr(), data.numel() * data.element_size())
+        with compat.unseen(), torch.no_grad():
+            data = torch._C.TensorBase.detach(tensor).contiguous()
+            return _checksum(data.data_ptr(), data.numel() * data.element_size())
     except Exception:
         return None
 
@@ -61,7 +74,8 @@ def _checksum(address: int, size: int) -> int:
 def is_plain(tensor: Any) -> bool:
     """A tensor whose memory we can reason about: dense, not inside a functorch transform."""
     return (
-        isinstance(tensor, torch.Tensor)
+        is_tensor(tensor)
+        and is_honest(type(tensor))
         and not is_lazy(tensor)
         and tensor.layout is torch.strided
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

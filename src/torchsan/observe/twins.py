@@ -13,10 +13,11 @@ from torchsan.model.events import AliasedSnapshot, Line, Memory, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.ledger import Stepped
 from torchsan.observe.names import local_names
+from torchsan.observe.objects import attributes_of, is_a, items_of, module_of, tensors_of
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import frame_place, user_frames
-from torchsan.observe.tensors import memory_of
+from torchsan.observe.tensors import is_plain, memory_of
 
 # Names under which people keep something that must not move while the model trains.
 KEPT = re.compile(
@@ -60,8 +61,8 @@ class TwinFinder:
         """Modules of the same parameters under two names, one of which promises a copy."""
         found: dict[object, list[str]] = {}
         for name, value in list(names.items()):
-            if isinstance(value, torch.nn.Module):
-                memories = frozenset(memory_of(p) for p in value.parameters())
+            if is_a(value, torch.nn.Module):
+                memories = frozenset(memory_of(p) for _, p, kind in tensors_of(value) if kind == "parameter")
                 if memories and memories <= step.memories:
                     found.setdefault(memories, []).append(name)
         for aliases in found.values():
@@ -75,12 +76,10 @@ class TwinFinder:
 
     def _live_snapshots(self, names: dict[str, Any], step: Stepped, holder: FrameType, prefix: str) -> None:
         for name, value in list(names.items()):
-            if not sounds_kept(name) or not isinstance(value, (list, tuple, dict)) or not value:
-                continue
-            if hasattr(value, "_metadata"):
+            tensors = [item for _, item in items_of(value)] if sounds_kept(name) else []
+            if not tensors or "_metadata" in attributes_of(value):
                 continue  # a state dictionary: the snapshot sensor tells when it is used
-            tensors = list(value.values()) if isinstance(value, dict) else list(value)
-            if not all(isinstance(t, torch.Tensor) for t in tensors):
+            if not all(is_plain(t) for t in tensors):
                 continue
             if not all(memory_of(t) in step.memories for t in tensors if t.is_floating_point()):
                 continue
@@ -141,12 +140,11 @@ class TwinFinder:
 
 def plain_attributes(value: Any) -> dict[str, Any]:
     """The attributes of an object of the user's own making; nothing for modules, tensors and builtins."""
-    if isinstance(value, (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, type)):
+    if any(is_a(value, kind) for kind in (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, type)):
         return {}
-    if type(value).__module__.partition(".")[0] in ("builtins", "torch", "numpy", "collections"):
+    if module_of(value).partition(".")[0] in ("builtins", "torch", "numpy", "collections"):
         return {}
-    attributes = getattr(value, "__dict__", None)
-    return dict(attributes) if isinstance(attributes, dict) and len(attributes) <= 200 else {}
+    return attributes_of(value, 200)
 
 
 def _attribute_read(file: syntax.File, attribute: str) -> bool:

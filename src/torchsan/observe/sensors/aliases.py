@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
 
+from torchsan import compat
 from torchsan.model.events import (
     AliasedSnapshot,
     GradientEdited,
@@ -25,6 +26,7 @@ from torchsan.model.events import (
 from torchsan.observe import expressions as syntax
 from torchsan.observe.constructors import constructor_of
 from torchsan.observe.names import local_names
+from torchsan.observe.objects import attributes_of, class_members, is_a, is_tensor
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import callers_of, whole_statement, written_name
 from torchsan.observe.sites import Site, frame_place, user_frames
@@ -116,7 +118,8 @@ class AliasWatch:
         if not shared or len(args) < 2:
             return
         try:
-            target = tensor[args[1]]
+            with compat.unseen():
+                target = tensor[args[1]]
         except Exception:
             return
         if target.numel() == 0 or memory_of(target) != memory_of(tensor):
@@ -249,7 +252,7 @@ class AliasWatch:
         if code.co_name not in ("__getitem__", "__iter__", "__next__") or not tensor.is_floating_point():
             return
         owner = local_names(frames[0]).get("self")
-        stored = [k for k, v in getattr(owner, "__dict__", {}).items() if _has_memory(v, memory)]
+        stored = [k for k, v in attributes_of(owner).items() if _has_memory(v, memory)]
         file = syntax.file_of(site.place.path)
         node = file.at(site.place) if file else None
         written = syntax.written_expression(node, file) if file and node is not None else None
@@ -271,7 +274,7 @@ class AliasWatch:
         """A list that holds this memory twice or more while it is written again: all entries are one."""
         for holder in frames[:2]:
             for name, value in _lists_of(holder):
-                if not isinstance(value, list) or not 2 <= len(value) <= 10_000:
+                if type(value) is not list or not 2 <= len(value) <= 10_000:
                     continue
                 # A tensor at the end of the list was just put there; look at the last few only.
                 same = sum(_has_memory(item, memory) and _whole(item) for item in value[-8:])
@@ -305,14 +308,11 @@ def _lists_of(frame: FrameType) -> list[tuple[str, Any]]:
     values = local_names(frame)
     found = list(values.items())
     owner = values.get("self")
-    attributes = getattr(owner, "__dict__", None)
-    if isinstance(attributes, dict):
-        found += [(f"self.{name}", value) for name, value in attributes.items()]
-    return found
+    return found + [(f"self.{name}", value) for name, value in attributes_of(owner).items()]
 
 
 def _has_memory(value: Any, memory: int) -> bool:
-    return isinstance(value, torch.Tensor) and memory_of(value) == memory
+    return is_tensor(value) and memory_of(value) == memory
 
 
 def _whole(tensor: torch.Tensor) -> bool:
@@ -324,7 +324,7 @@ def _whole(tensor: torch.Tensor) -> bool:
 
 
 def _is_parameter_list(values: list[Any]) -> bool:
-    return all(isinstance(v, torch.nn.Parameter) or (getattr(v, "is_leaf", False) and v.requires_grad) for v in values)
+    return all(is_plain(v) and v.is_leaf and v.requires_grad for v in values)
 
 
 def _is_argument(memory: int, frame: FrameType) -> bool:
@@ -392,11 +392,12 @@ def _function_of(frame: FrameType) -> Any:
     code: CodeType = frame.f_code
     at: Any = None
     for index, part in enumerate(code.co_qualname.split(".")):
-        at = frame.f_globals.get(part) if index == 0 else getattr(at, part, None)
-    at = getattr(at, "__func__", at)
-    while getattr(at, "__wrapped__", None) is not None and getattr(at, "__code__", None) is not code:
-        at = at.__wrapped__
-    return at if getattr(at, "__code__", None) is code else None
+        held = frame.f_globals if index == 0 else class_members(at) if is_a(at, type) else {}
+        at = held.get(part)
+        at = at.__func__ if type(at) in (staticmethod, classmethod) else at
+    while type(at) is FunctionType and at.__code__ is not code:
+        at = attributes_of(at).get("__wrapped__")
+    return at if type(at) is FunctionType else None
 
 
 def _defaults(function: Any) -> list[tuple[str, Any]]:

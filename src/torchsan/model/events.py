@@ -146,6 +146,19 @@ class InputOverwritten:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnedWritten:
+    """A function writes memory that its caller, or its object, goes on using, and nothing says that it is meant."""
+
+    memory: Memory
+    write: Write
+    function: str
+    # "argument", or "state" for what the object keeps from call to call.
+    kind: Literal["argument", "state"]
+    # On another way through the function the same statement writes to memory of its own.
+    mixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SharedDefaultWritten:
     """A default argument or a module-level constant was written by a function that runs again."""
 

@@ -75,6 +75,9 @@ class Calls(MethodCalls, BuiltinCalls):
         if isinstance(function, Method):
             return self.call_method(function, args, kwargs, node)
         if isinstance(function, Library):
+            found = self.imported(function.name) if "." in function.name else None
+            if found is not None:
+                return self.call_value(found, args, kwargs, node)
             return self.call_named(function.name, args, kwargs, node)
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
         return self.machine.unknown(given, node)
@@ -102,9 +105,11 @@ class Calls(MethodCalls, BuiltinCalls):
             self.machine.mode = "unsure"
         self.depth += 1
         self.active.append(info)
+        before, self.program = self.program, info.program or self.program
         try:
             self.run_block(info.node.body, scope)
         finally:
+            self.program = before
             self.depth -= 1
             self.active.pop()
             self.machine.mode = previous
@@ -161,7 +166,11 @@ class Calls(MethodCalls, BuiltinCalls):
 
     def find_in(self, scope: Any, name: str) -> Any:
         found = scope.find(name)
-        return self.find_global(name) if found is None and self.lazy else found
+        if found is None and (self.lazy or scope.module.program is not None):
+            found = self.find_global(name, scope)
+        if found is None and "." in name:
+            found = self.imported(name)
+        return self.imported(found.name) if isinstance(found, Library) else found
 
     def is_module(self, cls: Class, seen: int = 0) -> bool:
         for base in cls.info.bases:
@@ -225,7 +234,7 @@ class Calls(MethodCalls, BuiltinCalls):
             if value is not None and name in cls.info.built_up and self.run_start(instance, cls):
                 return instance.attributes.get(name)
             if value is not None:
-                made = self.value(value, instance.start)
+                made = self.value_in(value, instance.start, cls)
                 if isinstance(made, Plain) and name in instance.attributes:
                     return instance.attributes[name]
                 instance.attributes[name] = made
@@ -235,6 +244,14 @@ class Calls(MethodCalls, BuiltinCalls):
             if cls is None:
                 return None
         return None
+
+    def value_in(self, node: ast.expr, scope: Any, cls: Class) -> Any:
+        """An expression of the file that a class is in."""
+        before, self.program = self.program, cls.info.program or self.program
+        try:
+            return self.value(node, scope)
+        finally:
+            self.program = before
 
     def call_instance(self, instance: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         method = self.find_method(instance.cls, "forward" if instance.module else "__call__")
@@ -291,7 +308,7 @@ class Calls(MethodCalls, BuiltinCalls):
                 return found
         for item in instance.cls.info.node.body:
             if isinstance(item, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in item.targets):
-                return self.value(item.value, instance.cls.scope)
+                return self.value_in(item.value, instance.cls.scope, instance.cls)
         layer = self.layer_of(instance, node) if name in ("weight", "bias") else None
         if layer is not None and name in layer.parameters:
             return layer.parameters[name]

@@ -9,11 +9,14 @@ from torchsan.check.facts import Fact
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
 from torchsan.check.following.machine import PathEnded
 from torchsan.check.following.oracle import paths
+from torchsan.check.following.owned import OwnedWrites
 from torchsan.check.modelling.values import Class, Function, Grad, Plain, Storage, Tensor, tensors_in
 from torchsan.check.reading.prefilter import Suspects
 from torchsan.check.reading.program import FunctionInfo, Program
+from torchsan.check.reading.project import Project, project_of
+from torchsan.check.telling.teller import Teller
 
-Root = Callable[[Interpreter], Iterable[Tensor]]
+Root = Callable[[Interpreter], tuple[Iterable[Tensor], FunctionInfo | None, bool]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
 # Statements followed on all paths from one function.
 BUDGET_OF_PATHS = 500
@@ -24,25 +27,33 @@ _NOT_TENSORS = frozenset({"int", "float", "str", "bool", "dict", "list", "List",
 def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
     """All facts of a file, each once, surer ones first; of the chosen functions, or of all."""
     found: dict[tuple[object, ...], Fact] = {}
+    project = project_of(program.path)
+    if project is not None:
+        project.start()
     for root, most in roots_of(program, chosen):
-        for fact in _follow(program, root, most):
+        for fact in _follow(program, root, most, project):
+            if fact.at.path != program.path:
+                # What another file does wrong is told when that file is checked.
+                continue
             known = found.get(fact.key)
             if known is None or (known.certainty == "possible" and fact.certainty != "possible"):
                 found[fact.key] = fact
     return sorted(found.values(), key=lambda f: (f.at.line, f.at.column))
 
 
-def _follow(program: Program, root: Root, most: int) -> list[Fact]:
+def _follow(program: Program, root: Root, most: int, project: Project | None) -> list[Fact]:
     facts: list[Fact] = []
     touched = most > PATHS_ALONE
     left = BUDGET_OF_PATHS if most == PATHS_ALONE else BUDGET * most
+    owned, function = OwnedWrites(), None
     for oracle in paths(most):
         if left <= 0:
             break
-        interpreter = Interpreter(program, oracle)
+        interpreter = Interpreter(program, oracle, project)
         started = interpreter.left
         try:
-            results = root(interpreter)
+            results, function, returns = root(interpreter)
+            owned.note(interpreter.machine.owned, returns=returns)
             # Without a backward in sight, what leaves the function is what backward will start from.
             interpreter.machine.backward(results, None, keep=True)
         except PathEnded:
@@ -56,6 +67,8 @@ def _follow(program: Program, root: Root, most: int) -> list[Fact]:
         touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts)
         if not oracle.default and not touched and oracle.flipped is None:
             break
+    if function is not None:
+        facts += owned.facts(function, program, project, Teller(program))
     return facts
 
 
@@ -76,9 +89,9 @@ def roots_of(program: Program, chosen: Suspects | None) -> list[tuple[Root, int]
     return roots
 
 
-def _whole_file(interpreter: Interpreter) -> Iterable[Tensor]:
+def _whole_file(interpreter: Interpreter) -> tuple[Iterable[Tensor], FunctionInfo | None, bool]:
     interpreter.run_block(interpreter.program.tree.body, interpreter.globals)
-    return ()
+    return (), None, False
 
 
 def _define(interpreter: Interpreter) -> None:
@@ -88,22 +101,22 @@ def _define(interpreter: Interpreter) -> None:
 
 
 def _function_root(name: str) -> Root:
-    def run(interpreter: Interpreter) -> Iterable[Tensor]:
+    def run(interpreter: Interpreter) -> tuple[Iterable[Tensor], FunctionInfo | None, bool]:
         _define(interpreter)
         function = interpreter.find_global(name)
         if not isinstance(function, Function):
-            return ()
+            return (), None, False
         return _call_alone(interpreter, function)
 
     return run
 
 
 def _method_root(owner: str, name: str) -> Root:
-    def run(interpreter: Interpreter) -> Iterable[Tensor]:
+    def run(interpreter: Interpreter) -> tuple[Iterable[Tensor], FunctionInfo | None, bool]:
         _define(interpreter)
         cls = interpreter.find_global(owner)
         if not isinstance(cls, Class):
-            return ()
+            return (), None, False
         made = interpreter.new_instance(cls)
         start = interpreter.find_method(cls, "__init__")
         if start is not None:
@@ -116,10 +129,13 @@ def _method_root(owner: str, name: str) -> Root:
     return run
 
 
-def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
+def _call_alone(
+    interpreter: Interpreter, function: Function
+) -> tuple[Iterable[Tensor], FunctionInfo | None, bool]:
     kwargs = _arguments(interpreter, function.info, skip_first=function.bound is not None)
     result = interpreter.call_function(function, [], kwargs, function.info.node)
-    return list(tensors_in(result))
+    empty = isinstance(result, Plain) and result.known and result.value is None
+    return list(tensors_in(result)), function.info, not empty
 
 
 def _arguments(

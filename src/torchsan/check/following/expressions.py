@@ -75,7 +75,7 @@ class Expressions(Parts):
             return found
         if node.id == "__name__":
             return Plain("__main__", True)
-        if self.lazy:
+        if self.lazy or self.program is not self.home:
             found = self.find_global(node.id)
             if found is not None:
                 return found
@@ -84,13 +84,19 @@ class Expressions(Parts):
             return self.machine.unknown()
         return Library(imported or node.id)
 
-    def find_global(self, name: str) -> Any:
-        """A function, class or constant of the file that has not been run."""
-        known = self.globals.names.get(name)
-        node = self.program.top_level.get(name)
-        if known is None and node is not None:
-            self.run_block([node], self.globals)
-            known = self.globals.names.get(name)
+    def find_global(self, name: str, scope: Scope | None = None) -> Any:
+        """A function, class or constant of the file that has not been run; of the file that a scope belongs to."""
+        module = self.modules[self.program] if scope is None else scope.module
+        program = module.program or self.home
+        known = module.names.get(name)
+        node = program.definition(name) if known is None else None
+        if node is not None:
+            before, self.program = self.program, program
+            try:
+                self.run_block([node], module)
+            finally:
+                self.program = before
+            known = module.names.get(name)
         return known
 
     def read_overwritten(self, node: ast.Name, value: Any, scope: Scope) -> None:

@@ -17,6 +17,8 @@ from torchsan.check.modelling.names import (
 )
 from torchsan.check.modelling.torch_model import TorchModel
 from torchsan.check.modelling.values import (
+    Class,
+    Function,
     Instance,
     Layer,
     Mapping,
@@ -25,6 +27,7 @@ from torchsan.check.modelling.values import (
     Tensor,
 )
 from torchsan.check.reading.program import FunctionInfo, Program
+from torchsan.check.reading.project import Project
 
 ROUNDS, ROUNDS_ALONE = 3, 2
 BUDGET = 40_000
@@ -34,12 +37,17 @@ BUDGET_ALONE = 500
 class Interpreter(Statements, Expressions, Calls):
     """One path: `oracle` answers what the source does not decide."""
 
-    def __init__(self, program: Program, oracle: Oracle) -> None:
+    def __init__(self, program: Program, oracle: Oracle, project: Project | None = None) -> None:
+        self.project = project
+        self.missing: set[str] = set()
         self.program = program
         self.oracle = oracle
         self.machine = Machine(program)
         self.torch = TorchModel(self.machine, self)
         self.globals = Scope(None)
+        self.home = program
+        # The top-level names of each file that is followed into.
+        self.modules: dict[Program, Scope] = {program: self.globals}
         self.left = BUDGET
         self.depth = 0
         # Functions on their own need few of an object's attributes; whole programs run as they are.
@@ -61,8 +69,38 @@ class Interpreter(Statements, Expressions, Calls):
             instance.attributes.clear()
             instance.start = None
         self.instances.clear()
-        self.globals.names.clear()
+        for scope in self.modules.values():
+            scope.names.clear()
         self.torch.interpreter = None
+
+    def module_scope(self, program: Program) -> Scope:
+        known = self.modules.get(program)
+        if known is None:
+            known = self.modules[program] = Scope(None)
+            known.program = program
+        return known
+
+    def imported(self, dotted: str) -> Any:
+        """A function or class of another file of the tree, by its dotted name; None for what is not there."""
+        if self.project is None or dotted in self.missing:
+            return None
+        found = self.project.find(dotted)
+        if found is None:
+            self.missing.add(dotted)
+            return None
+        program, node = found
+        scope = self.module_scope(program)
+        name = getattr(node, "name", "")
+        if name and name in scope.names:
+            return scope.names[name]
+        made: Any = None
+        if isinstance(node, ast.FunctionDef):
+            made = Function(program.function(node), scope)
+        elif isinstance(node, ast.ClassDef):
+            made = Class(program.class_info(node), scope)
+        if made is not None:
+            scope.names[name] = made
+        return made
 
     def value(self, node: ast.expr, scope: Scope) -> Any:
         handler = EXPRESSIONS.get(type(node))

@@ -7,7 +7,18 @@ from collections.abc import Iterable
 
 from torchsan.check.facts import Fact
 from torchsan.check.modelling.names import SHAPE_ONLY
-from torchsan.check.modelling.values import ONCE, Answers, Grad, Node, Optimizer, Save, Storage, Tensor, Write, parameters_of
+from torchsan.check.modelling.values import (
+    ONCE,
+    Answers,
+    Grad,
+    Node,
+    Optimizer,
+    Save,
+    Storage,
+    Tensor,
+    Write,
+    parameters_of,
+)
 from torchsan.check.reading.program import Program
 from torchsan.check.telling.teller import Teller
 from torchsan.effects import OpEffects

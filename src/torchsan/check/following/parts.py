@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torchsan.check.modelling.torch_model import TorchModel
     from torchsan.check.modelling.values import Instance
     from torchsan.check.reading.program import FunctionInfo, Program
+    from torchsan.check.reading.project import Project
 
 MAX_DEPTH = 14
 MAX_DEPTH_ALONE = 4
@@ -34,6 +35,8 @@ class Parts:
     defaults: dict[ast.expr, Any]
     instances: list[Instance]
     active: list[FunctionInfo]
+    home: Program
+    project: Project | None
     question: str
     # What runs each kind of statement.
     statements: ClassVar[dict[type[ast.AST], Callable[..., Any]]]

@@ -240,8 +240,8 @@ class Statements(Parts):
 
     def run_ImportFrom(self, node: ast.ImportFrom, scope: Scope) -> None:
         for alias in node.names:
-            module = node.module or ""
-            scope.names[alias.asname or alias.name] = Library(f"{'.' * node.level}{module}.{alias.name}")
+            module = self.program.module_of(node)
+            scope.names[alias.asname or alias.name] = Library(f"{module}.{alias.name}")
 
     def assign(self, target: ast.expr, value: Any, scope: Scope, node: ast.AST) -> None:
         if isinstance(value, Layer | Instance) and isinstance(target, ast.Name | ast.Attribute):

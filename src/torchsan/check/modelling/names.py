@@ -25,6 +25,8 @@ MAY_SHARE = words(
     atleast_2d atleast_3d unflatten dropout dropout1d dropout2d dropout3d alpha_dropout identity positive
     real imag broadcast_tensors meshgrid where_"""
 )
+# Of these, the ones that copy only what is not contiguous.
+USUALLY_SHARED = words("reshape reshape_as flatten contiguous ravel unflatten")
 NORMS = frozenset({"norm", "vector_norm"})
 # They end with an underscore but change no values.
 NOT_WRITING = frozenset({"requires_grad_", "share_memory_", "rename_", "retain_grad", "resize_"})

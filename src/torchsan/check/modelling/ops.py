@@ -15,6 +15,7 @@ from torchsan.check.modelling.names import (
     NEW_ARRAYS,
     NORMS,
     NOT_WRITING,
+    USUALLY_SHARED,
 )
 from torchsan.check.modelling.parts import Args, Kwargs, TorchParts
 from torchsan.check.modelling.values import (
@@ -184,6 +185,8 @@ class TorchOps(TorchParts):
         grad = Grad.NO if self.machine.mode in ("no_grad", "inference") else source.wants_grad
         made = self.machine.fresh(node, last, grad=min(grad, Grad.MAYBE) if self.machine.mode == "unsure" else grad)
         made.storage.kind = "unknown"
+        if last in USUALLY_SHARED:
+            made.storage.probably = source.storage
         if grad and source.nodes():
             made.node = Node(last, node, source.nodes())
         return made

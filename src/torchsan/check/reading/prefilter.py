@@ -75,9 +75,10 @@ class Suspects:
     functions: set[int] = field(default_factory=set)
     whole: bool = False
     outline: list[Definition] = field(default_factory=list)
+    everything: bool = False
 
     def __bool__(self) -> bool:
-        return self.whole or bool(self.functions)
+        return self.everything or self.whole or bool(self.functions)
 
 
 @cache

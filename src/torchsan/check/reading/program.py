@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from torchsan.model import Place
+from torchsan.model.source import real_path
 
 _FREEZES = re.compile(r"requires_grad(?:_\(|\s*=)\s*(?:False|mode|flag|not |self|requires)|\bfreeze")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -28,6 +30,7 @@ class FunctionInfo:
     owner: ClassInfo | None = None
     decorators: tuple[str, ...] = ()
     may_yield: bool = False
+    program: Program | None = None
 
     @cached_property
     def generator(self) -> bool:
@@ -40,6 +43,7 @@ class ClassInfo:
     node: ast.ClassDef
     bases: tuple[str, ...]
     methods: dict[str, FunctionInfo] = field(default_factory=dict)
+    program: Program | None = None
 
     @cached_property
     def built_up(self) -> frozenset[str]:
@@ -140,10 +144,40 @@ class Program:
                         found[alias.asname] = alias.name
                     else:
                         found[alias.name.partition(".")[0]] = alias.name.partition(".")[0]
-            elif node.module and not node.level:
+            else:
+                module = self.module_of(node)
                 for alias in node.names:
-                    found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                    if module:
+                        found[alias.asname or alias.name] = f"{module}.{alias.name}"
         return found
+
+    @cached_property
+    def starred(self) -> list[str]:
+        """Modules all of whose names are imported."""
+        found = [n for n in _imports(self.tree.body) if isinstance(n, ast.ImportFrom)]
+        return [self.module_of(n) for n in found if any(a.name == "*" for a in n.names)]
+
+    def module_of(self, node: ast.ImportFrom) -> str:
+        """The dotted name of the module that `from … import` reads, also of a relative one."""
+        if not node.level:
+            return node.module or ""
+        parts = self.package.split(".") if self.package else []
+        parts = parts[: len(parts) - node.level + 1]
+        return ".".join([*parts, *([node.module] if node.module else [])])
+
+    @cached_property
+    def package(self) -> str:
+        """The dotted name of the package that the file is in."""
+        folder = os.path.dirname(os.path.abspath(real_path(self.path)))
+        names: list[str] = []
+        while os.path.isfile(os.path.join(folder, "__init__.py")):
+            folder, name = os.path.split(folder)
+            names.append(name)
+        return ".".join(reversed(names))
+
+    def definition(self, name: str) -> ast.stmt | None:
+        """A function, class or constant of the file."""
+        return self.top_level.get(name)
 
     def reassigned(self, function: str) -> frozenset[str]:
         """Names that functions of this name give another value."""
@@ -176,6 +210,10 @@ class Program:
         return canonical(".".join(reversed(parts)))
 
     def place(self, node: ast.AST, function: str = "") -> Place:
+        home = getattr(node, "home", None)
+        if home is not None and home is not self:
+            place: Place = home.place(node, function)
+            return place
         line, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", None) or 1
         return Place(
             self.path,
@@ -199,15 +237,16 @@ class Program:
 
     def _new_function(self, node: FunctionNode, owner: ClassInfo | None) -> FunctionInfo:
         if isinstance(node, ast.Lambda):
-            return FunctionInfo("<lambda>", node, owner)
+            return FunctionInfo("<lambda>", node, owner, program=self)
         names = tuple(self.dotted(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list)
-        return FunctionInfo(node.name, node, owner, names, self.has_generators)
+        return FunctionInfo(node.name, node, owner, names, self.has_generators, self)
 
     def class_info(self, node: ast.ClassDef) -> ClassInfo:
         known = self._classes.get(node)
         if known is not None:
             return known
         info = self._classes[node] = ClassInfo(node.name, node, tuple(self.dotted(base) for base in node.bases))
+        info.program = self
         for item in node.body:
             if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
                 info.methods[item.name] = self.function(item, info)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchsan.check.facts import Fact
 from torchsan.check.modelling.values import ONCE, Answers, Node, Save, Snapshot, Storage, Tensor, Write
-from torchsan.check.reading.program import Program
+from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.model import Certainty, Place, events
 
 _SAVED_AS = {"out0": "result", "out1": "result1"}
@@ -179,6 +179,13 @@ class Teller:
             events.Memory(name), self.line(node), self.write(write), None, "list", owner, entries=2
         )
         return Fact(event, self.program.place(node))
+
+    def owned(self, storage: Storage, write: Write, info: FunctionInfo, *, mixed: bool, certain: bool) -> Fact:
+        name = self.words(write.target) or storage.name
+        shown = f"{info.owner.name}.{info.name}" if info.owner is not None else info.name
+        kind: Any = storage.kind
+        event = events.OwnedWritten(events.Memory(storage.name or name), self.write(write), shown, kind, mixed)
+        return Fact(event, self.program.place(write.place), "certain" if certain else "possible")
 
     def same_module(self, node: ast.AST, name: ast.AST, other: ast.AST) -> Fact:
         event = events.AliasedSnapshot(

@@ -1,0 +1,136 @@
+"""Who calls a function, and what becomes of the tensor that it was given."""
+
+from __future__ import annotations
+
+import ast
+import os
+from enum import Enum
+from functools import lru_cache
+
+from torchsan.check.reading.program import FunctionInfo, Program
+from torchsan.check.reading.project import Project
+
+MOST_FILES = 12
+MOST_TEXT = 300_000
+
+
+class Use(Enum):
+    """What a caller does with the tensor after the call."""
+
+    READ = "read again"
+    FRESH = "made for the call, or replaced by its result"
+    HANDED_ON = "the caller's own argument"
+
+
+def uses_of(info: FunctionInfo, argument: str, program: Program, project: Project | None) -> set[Use]:
+    """How the callers in the tree treat the tensor; empty when there are none."""
+    if project is None:
+        return set()
+    names = {info.name}
+    if info.name in ("forward", "__call__"):
+        # A module is called by the name that it was given.
+        names = _held_as(info.owner.name, project) if info.owner is not None else set()
+        if "" in names:
+            return {Use.FRESH}
+    found: set[Use] = set()
+    for name in names:
+        for path, text in project.mentions(name)[:MOST_FILES]:
+            if len(text) < MOST_TEXT and f"{name}(" in text and "test" not in os.path.basename(path):
+                found |= _uses_in(path, name, info, argument)
+    return found
+
+
+def _held_as(owner: str, project: Project) -> set[str]:
+    """Attributes and names that hold an object of a class; "" among them for one that is kept in a list."""
+    found: set[str] = set()
+    for path, text in project.mentions(owner)[:MOST_FILES]:
+        if len(text) > MOST_TEXT or f"{owner}(" not in text or "test" in os.path.basename(path):
+            continue
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.Call) and _last(node.func) == owner:
+                found.add("")
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _last(node.value.func) == owner:
+                found |= {_last(t) for t in node.targets} - {""}
+    direct = found - {""}
+    return direct or found
+
+
+def _last(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+@lru_cache(maxsize=64)
+def _tree(path: str) -> ast.Module:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
+def _uses_in(path: str, name: str, info: FunctionInfo, argument: str) -> set[Use]:
+    found: set[Use] = set()
+    for function in ast.walk(_tree(path)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for statement in _simple(function.body):
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Call) and _last(node.func) == name:
+                        given = _given(node, info, argument)
+                        if given is not None:
+                            found.add(_use(function, statement, given))
+    return found
+
+
+def _simple(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Statements that hold no others."""
+    found: list[ast.stmt] = []
+    for node in body:
+        below = [b for b in (getattr(node, f, None) for f in ("body", "orelse", "finalbody")) if b]
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            continue
+        if below:
+            for part in below:
+                found += _simple(part)
+            for handler in getattr(node, "handlers", ()):
+                found += _simple(handler.body)
+        else:
+            found.append(node)
+    return found
+
+
+def _given(call: ast.Call, info: FunctionInfo, argument: str) -> ast.expr | None:
+    """The expression that a call gives for an argument."""
+    for keyword in call.keywords:
+        if keyword.arg == argument:
+            return keyword.value
+    names = [a.arg for a in (*info.node.args.posonlyargs, *info.node.args.args)]
+    if argument not in names:
+        return None
+    index = names.index(argument) - (info.owner is not None and "staticmethod" not in info.decorators)
+    return call.args[index] if 0 <= index < len(call.args) else None
+
+
+def _use(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt, given: ast.expr) -> Use:
+    while isinstance(given, ast.Subscript | ast.Attribute) and not _is_self(given):
+        given = given.value
+    if isinstance(given, ast.Attribute):
+        return Use.READ
+    if not isinstance(given, ast.Name) or _rebinds(statement, given.id):
+        return Use.FRESH
+    after = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == given.id]
+    end = statement.end_lineno or statement.lineno
+    later = sorted((n for n in after if n.lineno > end), key=lambda n: (n.lineno, isinstance(n.ctx, ast.Load)))
+    if later and isinstance(later[0].ctx, ast.Load):
+        return Use.READ
+    arguments = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    bound = any(isinstance(n.ctx, ast.Store) for n in after)
+    return Use.HANDED_ON if given.id in arguments and not bound else Use.FRESH
+
+
+def _is_self(node: ast.Subscript | ast.Attribute) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _rebinds(statement: ast.stmt, name: str) -> bool:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t))

@@ -121,7 +121,8 @@ class Calls(MethodCalls, BuiltinCalls):
         for name, value in zip(names, given, strict=False):
             scope.names[name] = value
         if spec.vararg is not None:
-            scope.names[spec.vararg.arg] = Sequence(given[len(names) :])
+            rest_of = kwargs.pop(f"*{spec.vararg.arg}", None)
+            scope.names[spec.vararg.arg] = rest_of or Sequence(given[len(names) :])
         known = {*names, *(a.arg for a in spec.kwonlyargs)}
         rest = {k: v for k, v in kwargs.items() if k not in known}
         scope.names.update({k: v for k, v in kwargs.items() if k in known})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable
 
 from torchsan.check.facts import Fact
@@ -10,7 +11,7 @@ from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpret
 from torchsan.check.following.machine import PathEnded
 from torchsan.check.following.oracle import paths
 from torchsan.check.following.owned import OwnedWrites
-from torchsan.check.modelling.values import Class, Function, Grad, Plain, Storage, Tensor, tensors_in
+from torchsan.check.modelling.values import Class, Function, Grad, Plain, Sequence, Storage, Tensor, tensors_in
 from torchsan.check.reading.prefilter import Suspects
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project, project_of
@@ -21,6 +22,11 @@ PATHS_WHOLE, PATHS_ALONE = 10, 4
 # Statements followed on all paths from one function.
 BUDGET_OF_PATHS = 500
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
+_IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
+_NO_TENSOR = re.compile(
+    r"\b(?:[Ll]ist|[Tt]uple|[Dd]ict|Sequence|Iterable|Iterator|Callable|Mapping|[Ss]et|Any|ndarray|int|float|str|bool|"
+    r"Union|PackedSequence|NestedTensor|SparseTensor)\b"
+)
 _NOT_TENSORS = frozenset({"int", "float", "str", "bool", "dict", "list", "List", "Dict", "Callable", "Path"})
 
 
@@ -50,10 +56,9 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
         if left <= 0:
             break
         interpreter = Interpreter(program, oracle, project)
-        started = interpreter.left
+        started, returns = interpreter.left, False
         try:
             results, function, returns = root(interpreter)
-            owned.note(interpreter.machine.owned, returns=returns)
             # Without a backward in sight, what leaves the function is what backward will start from.
             interpreter.machine.backward(results, None, keep=True)
         except PathEnded:
@@ -61,11 +66,12 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
         except RecursionError:
             break
         finally:
+            owned.note(interpreter.machine.owned, returns=returns)
             interpreter.forget()
         left -= min(started, BUDGET_ALONE if interpreter.lazy else started) - interpreter.left
         facts += interpreter.machine.facts
         touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts)
-        if not oracle.default and not touched and oracle.flipped is None:
+        if not oracle.default and not touched and not oracle.flipped:
             break
     if function is not None:
         facts += owned.facts(function, program, project, Teller(program))
@@ -129,9 +135,7 @@ def _method_root(owner: str, name: str) -> Root:
     return run
 
 
-def _call_alone(
-    interpreter: Interpreter, function: Function
-) -> tuple[Iterable[Tensor], FunctionInfo | None, bool]:
+def _call_alone(interpreter: Interpreter, function: Function) -> tuple[Iterable[Tensor], FunctionInfo | None, bool]:
     kwargs = _arguments(interpreter, function.info, skip_first=function.bound is not None)
     result = interpreter.call_function(function, [], kwargs, function.info.node)
     empty = isinstance(result, Plain) and result.known and result.value is None
@@ -157,6 +161,10 @@ def _arguments(
             made[argument.arg] = interpreter.machine.unknown() if config and not text else Plain()
             continue
         tensor = Tensor(Storage("argument", argument.arg), Grad.MAYBE, sure=False)
-        tensor.sure = text in ("Tensor", "torch.Tensor", "torch.FloatTensor")
+        tensor.sure = _IS_TENSOR.search(text) is not None and _NO_TENSOR.search(text) is None
+        tensor.likely = not text and not config and (interpreter.home.only_torch or info.name == "forward")
         made[argument.arg] = tensor
+    if spec.vararg is not None and not config:
+        items = [Tensor(Storage("argument", spec.vararg.arg), Grad.MAYBE, sure=False, likely=True) for _ in range(2)]
+        made[f"*{spec.vararg.arg}"] = Sequence(list(items))
     return made

@@ -11,9 +11,11 @@ from typing import Any
 from torchsan.check.following.parts import Parts
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.names import (
+    ARRAY_ATTRIBUTES,
     BINARY,
     PLAIN_ATTRIBUTES,
     TENSOR_ONLY,
+    tensor_methods,
 )
 from torchsan.check.modelling.values import (
     Class,
@@ -138,8 +140,16 @@ class Expressions(Parts):
             return Method(owner, name, node)
         return self.machine.unknown()
 
+    def part_of(self, tensor: Tensor, name: str, node: ast.AST) -> Tensor | None:
+        """An attribute that no tensor has, of an argument that is some other object: its memory is the caller's."""
+        if tensor.sure or tensor.storage.kind != "argument" or not tensor.likely:
+            return None
+        if name in tensor_methods() or name in PLAIN_ATTRIBUTES:
+            return None
+        return Tensor(Storage("unknown", name), Grad.MAYBE, sure=False, likely=True, place=node)
+
     def tensor_attribute(self, tensor: Tensor, name: str, node: ast.AST) -> Any:
-        if name in TENSOR_ONLY:
+        if not tensor.sure and (name in TENSOR_ONLY or (tensor.likely and name in ARRAY_ATTRIBUTES)):
             tensor.sure = True
         if name == "data":
             return self.torch.method_data(tensor, node)
@@ -156,7 +166,7 @@ class Expressions(Parts):
             return self.machine.view_of(tensor, node, name)
         if name == "training":
             return TRUE
-        return Method(tensor, name, node)
+        return self.part_of(tensor, name, node) or Method(tensor, name, node)
 
     def never_leaf(self, tensor: Tensor) -> bool:
         """Whether it is surely the result of an op, so that backward leaves no gradient there."""
@@ -199,6 +209,9 @@ class Expressions(Parts):
         tensors = [v for v in (left, right) if isinstance(v, Tensor)]
         if not tensors:
             return self.machine.unknown()
+        if any(t.sure for t in tensors):
+            for tensor in tensors:
+                tensor.sure = tensor.sure or tensor.likely
         name = BINARY.get(type(op), "add")
         texts = [getattr(node, "left", node), getattr(node, "right", node)]
         if not any(t.sure for t in tensors):
@@ -206,7 +219,7 @@ class Expressions(Parts):
             for t in tensors:
                 t.sure = False
             if isinstance(made, Tensor):
-                made.sure = False
+                made.sure, made.likely = False, any(t.likely for t in tensors)
             return made
         if name == "sub" and left is right and isinstance(left, Tensor):
             self.same_twice(left, node, texts)
@@ -379,8 +392,12 @@ class Expressions(Parts):
     def indexed(self, tensor: Tensor, index: Any, node: ast.Subscript) -> Any:
         """`x[i]`: a view for numbers and slices, a copy for tensors and lists, else not known."""
         place = node
+        if tensor.likely and isinstance(node.slice, ast.Tuple):
+            tensor.sure = True
         if not tensor.sure:
-            return self.machine.unknown([tensor], place)
+            made = self.machine.unknown([tensor], place)
+            made.likely = tensor.likely
+            return made
         parts = index.items if isinstance(index, Sequence) and isinstance(node.slice, ast.Tuple) else [index]
         if all(isinstance(part, Plain) for part in parts):
             return self.machine.view_of(tensor, place, "[…]")

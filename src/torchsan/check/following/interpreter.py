@@ -17,10 +17,9 @@ from torchsan.check.modelling.names import (
 )
 from torchsan.check.modelling.torch_model import TorchModel
 from torchsan.check.modelling.values import (
-    Class,
-    Function,
     Instance,
     Layer,
+    Library,
     Mapping,
     Plain,
     Sequence,
@@ -89,17 +88,10 @@ class Interpreter(Statements, Expressions, Calls):
             self.missing.add(dotted)
             return None
         program, node = found
-        scope = self.module_scope(program)
-        name = getattr(node, "name", "")
-        if name and name in scope.names:
-            return scope.names[name]
-        made: Any = None
-        if isinstance(node, ast.FunctionDef):
-            made = Function(program.function(node), scope)
-        elif isinstance(node, ast.ClassDef):
-            made = Class(program.class_info(node), scope)
-        if made is not None:
-            scope.names[name] = made
+        name = getattr(node, "name", "") or dotted.rpartition(".")[2]
+        made = self.find_global(name, self.module_scope(program))
+        if isinstance(made, Library) and made.name != dotted:
+            return self.imported(made.name) or made
         return made
 
     def value(self, node: ast.expr, scope: Scope) -> Any:

@@ -47,7 +47,7 @@ class Machine:
         # Answers that this path took without the source deciding them, of the branches that it is in.
         self.inside: Answers = ()
         # Writes to memory that belongs to the caller or is kept by the object, and to other memory, by place.
-        self.owned: list[tuple[Storage, Write, bool]] = []
+        self.owned: list[tuple[Tensor, Write]] = []
 
     def tick(self) -> int:
         self.clock += 1
@@ -163,10 +163,14 @@ class Machine:
         self.touched = self.touched or tensor.storage.saved or tensor.storage.kind == "argument"
         write = Write(place, time, how, op, target, origin, tensor.op == "numpy", self.inside)
         tensor.storage.writes.append(write)
-        self.owned.append((tensor.storage, write, tensor.sure))
+        self.owned.append((tensor, write))
         if how == "behind" or self.mode in ("no_grad", "inference"):
             return
         self.rebase(tensor, place, op, others, row, bound)
+
+    def perhaps_written(self, tensor: Tensor, place: ast.AST, op: str, target: ast.AST | None) -> None:
+        """A write, if the value turns out to be a tensor: what is done with it afterwards may show that."""
+        self.owned.append((tensor, Write(place, self.tick(), "op", op, target, inside=self.inside)))
 
     def rebase(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from torchsan.check.facts import Fact
 from torchsan.check.following.callers import Use, uses_of
-from torchsan.check.modelling.values import ONCE, Storage, Write
+from torchsan.check.modelling.values import ONCE, Storage, Tensor, Write
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
 from torchsan.check.telling.teller import Teller
@@ -28,7 +28,9 @@ _FOR_OUTPUT = re.compile(
     r"p|w|bias|model|self|cls|ctx|history|storage|workspace|scratch|total|totals|counts?|hist)$"
     r"|_(?:out|output|buffer|buf|cache|state|states|grad|grads|acc|weight|bias|ptr|dest|dst|history|_pool)$|^(?:new|next)_"
 )
-_DOCUMENTED = re.compile(r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect", re.I)
+_DOCUMENTED = re.compile(
+    r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect", re.I
+)
 _PERMISSION = frozenset({"out", "inplace", "in_place", "inplace_", "copy", "clone"})
 
 
@@ -39,9 +41,9 @@ class OwnedWrites:
         self.places: dict[ast.AST, list[tuple[Storage, Write, bool]]] = {}
         self.returns = False
 
-    def note(self, owned: Iterable[tuple[Storage, Write, bool]], *, returns: bool) -> None:
-        for storage, write, sure in owned:
-            self.places.setdefault(write.place, []).append((storage, write, sure))
+    def note(self, owned: Iterable[tuple[Tensor, Write]], *, returns: bool) -> None:
+        for tensor, write in owned:
+            self.places.setdefault(write.place, []).append((tensor.storage, write, tensor.sure))
         self.returns = self.returns or returns
 
     def facts(self, info: FunctionInfo, program: Program, project: Project | None, tell: Teller) -> list[Fact]:
@@ -56,7 +58,8 @@ class OwnedWrites:
             mixed = any(owner_of(s) is None and s.kind in ("fresh", "unknown") for s, _, _ in seen)
             if storage.kind == "state" and not mixed:
                 continue
-            certain = mixed or self.harmful(info, program, project, storage)
+            certain = not any(weak(s) for s, _, _ in seen)
+            certain = certain and (mixed or self.harmful(info, program, project, storage))
             if quiet(info, program, storage) or (storage.kind == "argument" and not self.returns):
                 certain = False
             found.append(tell.owned(storage, write, info, mixed=mixed, certain=certain))
@@ -75,6 +78,11 @@ def owner_of(storage: Storage | None) -> Storage | None:
     while storage is not None and storage.kind not in ("argument", "state"):
         storage = storage.probably
     return storage
+
+
+def weak(storage: Storage) -> bool:
+    """Whether memory is the owner's in some calls only: `x.cpu()` is x where x is there already."""
+    return storage.probably is not None and storage.sometimes
 
 
 def meant(storage: Storage, write: Write) -> bool:

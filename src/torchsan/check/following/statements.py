@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 from typing import Any
 
 from torchsan.check.following.machine import PathEnded
+from torchsan.check.following.oracle import bare
 from torchsan.check.following.parts import Parts
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.names import (
@@ -27,6 +29,30 @@ from torchsan.check.modelling.values import (
     tensors_in,
     truth,
 )
+
+
+@lru_cache(maxsize=4096)
+def holds_write(node: ast.If) -> bool:
+    """Whether something may be written in place, or given up, below an `if`."""
+    for below in ast.walk(ast.Module([*node.body, *node.orelse], [])):
+        if isinstance(below, ast.AugAssign | ast.Delete):
+            return True
+        if isinstance(below, ast.Assign) and any(isinstance(t, ast.Subscript) for t in below.targets):
+            return True
+        if isinstance(below, ast.Attribute) and below.attr.endswith("_"):
+            return True
+    return False
+
+
+def complains(node: ast.If) -> bool | None:
+    """The answer with which an `if` does not raise an error; None where that is up to nothing."""
+    if _raises(node.body):
+        return False
+    return True if node.orelse and _raises(node.orelse) else None
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    return any(isinstance(n, ast.Raise) or (isinstance(n, ast.If) and _raises(n.body)) for n in body)
 
 
 def guards_itself(node: ast.If) -> bool:
@@ -76,6 +102,8 @@ class Statements(Parts):
     def run_AugAssign(self, node: ast.AugAssign, scope: Scope) -> None:
         current = self.value(node.target, scope)
         value = self.value(node.value, scope)
+        if isinstance(current, Tensor) and current.likely and isinstance(value, Tensor) and value.sure:
+            current.sure = True
         if isinstance(current, Tensor) and current.sure:
             self.augment(current, value, node, scope)
             return
@@ -124,8 +152,14 @@ class Statements(Parts):
 
     def run_If(self, node: ast.If, scope: Scope) -> str:
         answer = self.condition(node.test, scope)
+        wanted = complains(node) if self.question else None
+        if wanted is not None:
+            # A path that ends in an error shows nothing more.
+            answer, self.question = wanted, ""
         question, before = self.question, self.machine.inside
         if question:
+            if holds_write(node):
+                self.oracle.interesting.setdefault(bare(question))
             self.machine.inside = (*before, (question, answer))
             if answer and guards_itself(node):
                 self.machine.inside += ((ONCE, True),)
@@ -309,8 +343,12 @@ class Statements(Parts):
     def set_item(self, target: ast.Subscript, value: Any, scope: Scope, node: ast.AST) -> None:
         owner = self.value(target.value, scope)
         self.value(target.slice, scope)
+        if isinstance(owner, Tensor) and owner.likely and isinstance(target.slice, ast.Tuple):
+            owner.sure = True
         if isinstance(owner, Tensor) and owner.sure:
             self.machine.write(owner, node, "[…] =", target.value, values=tensors_in(value), by_index=True)
+        elif isinstance(owner, Tensor) and isinstance(target.slice, ast.Tuple | ast.Slice):
+            self.machine.perhaps_written(owner, node, "[…] =", target.value)
         elif isinstance(owner, Mapping):
             key = self.value(target.slice, scope)
             if isinstance(key, Plain) and key.known and isinstance(key.value, str | int):

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchsan.check.modelling.names import (
     ADDITIVE,
+    CONVERSIONS,
     FACTORIES,
     INTEGER,
     MAY_SHARE,
@@ -17,6 +18,7 @@ from torchsan.check.modelling.names import (
     NOT_WRITING,
     USUALLY_SHARED,
 )
+from torchsan.check.modelling.packages import PASS_ON, package_layer
 from torchsan.check.modelling.parts import Args, Kwargs, TorchParts
 from torchsan.check.modelling.values import (
     Grad,
@@ -39,6 +41,8 @@ class TorchOps(TorchParts):
         space, _, last = name.rpartition(".")
         if space in ("torch.optim", "torch.optim.optimizer") and last[:1].isupper():
             return Optimizer(last, args[0] if args else kwargs.get("params"))
+        if name in PASS_ON:
+            return args[0] if args else kwargs.get("module", Plain())
         if space == "torch.nn" and last[:1].isupper():
             return self.construct(last, args, kwargs, node)
         if name in ("copy.deepcopy", "copy.copy"):
@@ -49,6 +53,9 @@ class TorchOps(TorchParts):
             return made
         if name == "numpy.asarray" and args and isinstance(args[0], Tensor) and args[0].sure:
             return self.method_numpy(args[0], args, kwargs, node)
+        layer = package_layer(name, kwargs, node, self.construct) if last[:1].isupper() else None
+        if layer is not None:
+            return layer
         if name.startswith("torch."):
             return self.torch_function(name, last, args, kwargs, node)
         given = tensors_in(Sequence([*args, *kwargs.values()]))
@@ -186,7 +193,9 @@ class TorchOps(TorchParts):
         made = self.machine.fresh(node, last, grad=min(grad, Grad.MAYBE) if self.machine.mode == "unsure" else grad)
         made.storage.kind = "unknown"
         if last in USUALLY_SHARED:
-            made.storage.probably = source.storage
+            made.storage.probably, made.storage.sometimes = source.storage, source.storage.sometimes
+        elif last in CONVERSIONS:
+            made.storage.probably, made.storage.sometimes = source.storage, True
         if grad and source.nodes():
             made.node = Node(last, node, source.nodes())
         return made

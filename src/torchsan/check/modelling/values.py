@@ -65,6 +65,8 @@ class Storage:
     grad: Grad = Grad.NO
     # Memory that this probably is: `x.reshape(-1)` of a contiguous x is x's own.
     probably: Storage | None = None
+    # … or only where a conversion had nothing to convert.
+    sometimes: bool = False
 
     def written_after(self, time: int) -> Write | None:
         return next((w for w in self.writes if w.time > time), None)
@@ -105,6 +107,8 @@ class Tensor:
     node: Node | None = None
     leaf: bool = False
     sure: bool = True
+    # Taken for a tensor as soon as it is used like an array.
+    likely: bool = False
     # "", "view", "several" (one of many views), "expanded", "custom" (out of a custom Function)
     view: str = ""
     base: Tensor | None = None

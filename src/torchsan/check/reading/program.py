@@ -12,6 +12,7 @@ from torchsan.model import Place
 from torchsan.model.source import real_path
 
 _FREEZES = re.compile(r"requires_grad(?:_\(|\s*=)\s*(?:False|mode|flag|not |self|requires)|\bfreeze")
+_OTHER_ARRAYS = re.compile(r"\b(?:import|from) (?:numpy|jax|tensorflow|cupy|pandas|paddle|mxnet|PIL|cv2)\b")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _BUILDERS = ("append", "extend", "add_module", "insert")
@@ -64,10 +65,25 @@ class ClassInfo:
                 builds = isinstance(called, ast.Attribute) and called.attr in _BUILDERS
                 if builds and isinstance(called.value, ast.Attribute):  # type: ignore[attr-defined]
                     found.add(called.value.attr)  # type: ignore[attr-defined]
+        found |= self.changed
         for name, value in self.assigned.items() if local else ():
             if any(isinstance(n, ast.Name) and n.id in local for n in ast.walk(value)):
                 found.add(name)
         return frozenset(found)
+
+    @cached_property
+    def changed(self) -> set[str]:
+        """Attributes that `__init__` gives a value made of the one before, or switches gradients off for."""
+        found: set[str] = set()
+        for node in self._start:
+            if not isinstance(node, ast.Assign):
+                continue
+            for target in node.targets:
+                if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+                    same = ast.unparse(target)
+                    if any(isinstance(n, ast.Attribute) and ast.unparse(n) == same for n in ast.walk(node.value)):
+                        found.add(target.attr)
+        return found
 
     @cached_property
     def assigned(self) -> dict[str, ast.expr]:
@@ -118,7 +134,9 @@ class Program:
         for node in self.tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
                 found[node.name] = node
-            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.Tuple | ast.UnaryOp):
+            elif isinstance(node, ast.Assign) and isinstance(
+                node.value, ast.Constant | ast.Tuple | ast.UnaryOp | ast.Attribute | ast.Name
+            ):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
                         found[target.id] = node
@@ -132,6 +150,11 @@ class Program:
     def freezes(self) -> bool:
         """Whether gradients are switched off for some parameter, somewhere in the file."""
         return _FREEZES.search(self.text) is not None
+
+    @cached_property
+    def only_torch(self) -> bool:
+        """Whether what looks like an array is a tensor: nothing else that has shapes is imported."""
+        return "torch" in self.text and not _OTHER_ARRAYS.search(self.text)
 
     @cached_property
     def imports(self) -> dict[str, str]:

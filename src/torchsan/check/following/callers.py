@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from enum import Enum
 from functools import lru_cache
 
@@ -11,6 +12,10 @@ from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
 
 MOST_FILES = 12
+_NO_VALUES = frozenset(
+    "shape device dtype size dim ndim numel new_zeros new_ones new_full new_tensor requires_grad".split()
+)
+_OWN_MEMORY = re.compile(r"\.clone\(|copy|\b(?:new_)?(?:zeros|ones|empty|full)(?:_like)?\(")
 MOST_TEXT = 300_000
 
 
@@ -18,6 +23,7 @@ class Use(Enum):
     """What a caller does with the tensor after the call."""
 
     READ = "read again"
+    FOR_EFFECT = "called for what it writes: its result is thrown away"
     FRESH = "made for the call, or replaced by its result"
     HANDED_ON = "the caller's own argument"
 
@@ -118,13 +124,34 @@ def _use(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt, 
     if not isinstance(given, ast.Name) or _rebinds(statement, given.id):
         return Use.FRESH
     after = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == given.id]
+    if isinstance(statement, ast.Expr):
+        return Use.FOR_EFFECT
+    if _made_for_it(function, statement, given.id):
+        return Use.FRESH
     end = statement.end_lineno or statement.lineno
-    later = sorted((n for n in after if n.lineno > end), key=lambda n: (n.lineno, isinstance(n.ctx, ast.Load)))
+    shapes = {id(n.value) for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr in _NO_VALUES}
+    later = sorted(
+        (n for n in after if n.lineno > end and id(n) not in shapes),
+        key=lambda n: (n.lineno, isinstance(n.ctx, ast.Load)),
+    )
     if later and isinstance(later[0].ctx, ast.Load):
         return Use.READ
     arguments = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     bound = any(isinstance(n.ctx, ast.Store) for n in after)
     return Use.HANDED_ON if given.id in arguments and not bound else Use.FRESH
+
+
+def _made_for_it(function: ast.AST, statement: ast.stmt, name: str) -> bool:
+    """Whether the name was last bound to a copy, or to memory that was made to be filled."""
+    made = [
+        n
+        for n in ast.walk(function)
+        if isinstance(n, ast.Assign)
+        and n.lineno < statement.lineno
+        and any(isinstance(t, ast.Name) and t.id == name for t in n.targets)
+    ]
+    last = max(made, key=lambda n: n.lineno, default=None)
+    return last is not None and _OWN_MEMORY.search(ast.unparse(last.value)) is not None
 
 
 def _is_self(node: ast.Subscript | ast.Attribute) -> bool:

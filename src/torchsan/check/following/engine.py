@@ -11,13 +11,23 @@ from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpret
 from torchsan.check.following.machine import PathEnded
 from torchsan.check.following.oracle import paths
 from torchsan.check.following.owned import OwnedWrites
-from torchsan.check.modelling.values import Class, Function, Grad, Plain, Sequence, Storage, Tensor, tensors_in
+from torchsan.check.modelling.values import (
+    Class,
+    Function,
+    Grad,
+    Instance,
+    Plain,
+    Sequence,
+    Storage,
+    Tensor,
+    tensors_in,
+)
 from torchsan.check.reading.prefilter import Suspects
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project, project_of
 from torchsan.check.telling.teller import Teller
 
-Root = Callable[[Interpreter], tuple[Iterable[Tensor], FunctionInfo | None, bool]]
+Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
 # Statements followed on all paths from one function.
 BUDGET_OF_PATHS = 500
@@ -56,21 +66,22 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
         if left <= 0:
             break
         interpreter = Interpreter(program, oracle, project)
-        started, returns = interpreter.left, False
+        started = interpreter.left
         try:
-            results, function, returns = root(interpreter)
+            results = root(interpreter)
             # Without a backward in sight, what leaves the function is what backward will start from.
-            interpreter.machine.backward(results, None, keep=True)
+            interpreter.machine.backward([*results, *interpreter.machine.kept], None, keep=True)
         except PathEnded:
             pass
         except RecursionError:
             break
         finally:
-            owned.note(interpreter.machine.owned, returns=returns)
+            owned.note(interpreter.machine.owned)
+            function = interpreter.root
             interpreter.forget()
         left -= min(started, BUDGET_ALONE if interpreter.lazy else started) - interpreter.left
         facts += interpreter.machine.facts
-        touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts)
+        touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts or oracle.interesting)
         if not oracle.default and not touched and not oracle.flipped:
             break
     if function is not None:
@@ -95,9 +106,9 @@ def roots_of(program: Program, chosen: Suspects | None) -> list[tuple[Root, int]
     return roots
 
 
-def _whole_file(interpreter: Interpreter) -> tuple[Iterable[Tensor], FunctionInfo | None, bool]:
+def _whole_file(interpreter: Interpreter) -> Iterable[Tensor]:
     interpreter.run_block(interpreter.program.tree.body, interpreter.globals)
-    return (), None, False
+    return ()
 
 
 def _define(interpreter: Interpreter) -> None:
@@ -107,27 +118,31 @@ def _define(interpreter: Interpreter) -> None:
 
 
 def _function_root(name: str) -> Root:
-    def run(interpreter: Interpreter) -> tuple[Iterable[Tensor], FunctionInfo | None, bool]:
+    def run(interpreter: Interpreter) -> Iterable[Tensor]:
         _define(interpreter)
         function = interpreter.find_global(name)
         if not isinstance(function, Function):
-            return (), None, False
+            return ()
         return _call_alone(interpreter, function)
 
     return run
 
 
 def _method_root(owner: str, name: str) -> Root:
-    def run(interpreter: Interpreter) -> tuple[Iterable[Tensor], FunctionInfo | None, bool]:
+    def run(interpreter: Interpreter) -> Iterable[Tensor]:
         _define(interpreter)
         cls = interpreter.find_global(owner)
         if not isinstance(cls, Class):
-            return (), None, False
+            return ()
         made = interpreter.new_instance(cls)
         start = interpreter.find_method(cls, "__init__")
         if start is not None:
             made.start = interpreter.start_scope(made, start, [], _arguments(interpreter, start.info, config=True))
-        method = Function(cls.info.methods[name], cls.scope)
+        info = cls.info.methods.get(name)
+        if info is None:
+            # Another class of the same name.
+            return ()
+        method = Function(info, cls.scope)
         if "staticmethod" not in method.info.decorators:
             method.bound = made
         return _call_alone(interpreter, method)
@@ -135,11 +150,48 @@ def _method_root(owner: str, name: str) -> Root:
     return run
 
 
-def _call_alone(interpreter: Interpreter, function: Function) -> tuple[Iterable[Tensor], FunctionInfo | None, bool]:
+def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
+    interpreter.root = function.info
+    if function.info.name == "backward" and function.info.owner is not None:
+        given = _saved_by_forward(interpreter, function.info)
+        if given:
+            kwargs = _arguments(interpreter, function.info, skip_first=True)
+            return list(
+                tensors_in(
+                    interpreter.call_function(
+                        Function(function.info, function.scope), given, kwargs, function.info.node
+                    )
+                )
+            )
     kwargs = _arguments(interpreter, function.info, skip_first=function.bound is not None)
     result = interpreter.call_function(function, [], kwargs, function.info.node)
-    empty = isinstance(result, Plain) and result.known and result.value is None
-    return list(tensors_in(result)), function.info, not empty
+    return list(tensors_in(result))
+
+
+def _saved_by_forward(interpreter: Interpreter, info: FunctionInfo) -> list[object]:
+    """The context of a custom Function's backward: of its saved tensors, those that forward was given are not its own."""
+    owner = info.owner
+    forward = owner.methods.get("forward") if owner is not None else None
+    if owner is None or forward is None or not any(b.endswith("Function") for b in owner.bases):
+        return []
+    calls = [
+        n
+        for n in ast.walk(forward.node)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "save_for_backward"
+    ]
+    if len(calls) != 1:
+        return []
+    arguments = {a.arg for a in forward.node.args.args}
+    stored = {n.id for n in ast.walk(forward.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    saved: list[object] = []
+    for node in calls[0].args:
+        given = isinstance(node, ast.Name) and node.id in arguments - stored
+        name = node.id if isinstance(node, ast.Name) else ""
+        storage = Storage("saved" if given else "fresh", name, owner.name)
+        saved.append(Tensor(storage, place=calls[0]))
+    context = Instance(Class(owner, interpreter.globals))
+    context.attributes["saved_tensors"] = Sequence(saved)
+    return [context]
 
 
 def _arguments(
@@ -160,11 +212,13 @@ def _arguments(
         if text in _NOT_TENSORS or (config and "Tensor" not in text and "Module" not in text):
             made[argument.arg] = interpreter.machine.unknown() if config and not text else Plain()
             continue
-        tensor = Tensor(Storage("argument", argument.arg), Grad.MAYBE, sure=False)
+        # What an object was made with is its own to change.
+        tensor = Tensor(Storage("unknown" if config else "argument", argument.arg), Grad.MAYBE, sure=False)
         tensor.sure = _IS_TENSOR.search(text) is not None and _NO_TENSOR.search(text) is None
         tensor.likely = not text and not config and (interpreter.home.only_torch or info.name == "forward")
         made[argument.arg] = tensor
     if spec.vararg is not None and not config:
-        items = [Tensor(Storage("argument", spec.vararg.arg), Grad.MAYBE, sure=False, likely=True) for _ in range(2)]
+        likely = interpreter.home.only_torch
+        items = [Tensor(Storage("argument", spec.vararg.arg), Grad.MAYBE, sure=False, likely=likely) for _ in range(2)]
         made[f"*{spec.vararg.arg}"] = Sequence(list(items))
     return made

@@ -56,6 +56,8 @@ class Interpreter(Statements, Expressions, Calls):
         self.active: list[FunctionInfo] = []
         # The condition that was asked last, if the source does not decide it.
         self.question = ""
+        # The function that is followed on its own.
+        self.root: FunctionInfo | None = None
 
     @property
     def rounds(self) -> int:

@@ -47,6 +47,8 @@ class Machine:
         # Answers that this path took without the source deciding them, of the branches that it is in.
         self.inside: Answers = ()
         # Writes to memory that belongs to the caller or is kept by the object, and to other memory, by place.
+        # Tensors that were put into objects: the caller may go on from there.
+        self.kept: list[Tensor] = []
         self.owned: list[tuple[Tensor, Write]] = []
 
     def tick(self) -> int:
@@ -152,6 +154,7 @@ class Machine:
         by_index: bool = False,
         row: OpEffects | None = None,
         bound: dict[str, list[Tensor]] | None = None,
+        told: bool = False,
     ) -> None:
         """An in-place op on a tensor: the facts it makes by itself, then the new state of its memory."""
         place = node
@@ -163,7 +166,11 @@ class Machine:
         self.touched = self.touched or tensor.storage.saved or tensor.storage.kind == "argument"
         write = Write(place, time, how, op, target, origin, tensor.op == "numpy", self.inside)
         tensor.storage.writes.append(write)
-        self.owned.append((tensor, write))
+        if tensor.storage.kind == "saved" and tensor.place is not None and how != "behind":
+            self.facts.append(self.tell.saved_in_backward(tensor.storage, write, tensor.place))
+        if not told:
+            # `out=` says what it does.
+            self.owned.append((tensor, write))
         if how == "behind" or self.mode in ("no_grad", "inference"):
             return
         self.rebase(tensor, place, op, others, row, bound)
@@ -229,6 +236,9 @@ class Machine:
         if base is None:
             return
         any_grad = max([wants, *(t.wants_grad for t in others)])
+        if any_grad == Grad.MAYBE and tensor.view == "several":
+            fact = self.tell.refused("multi-view", tensor, place, op, target, origin, certain=False)
+            self.facts.append(fact)
         if any_grad != Grad.YES:
             return
         if tensor.view == "several":

@@ -20,7 +20,7 @@ from torchsan.check.telling.teller import Teller
 _SAYS_SO = re.compile(
     r"_$|inplace|in_place|^(?:update|init|reset|fill|set|write|copy|accumulate|step|zero|clip|sync|all_|reduce|assign|"
     r"insert|append|add|load|store|push|register|mutate|scatter|apply|freeze|prune|shuffle|swap|test|setup|collate|"
-    r"convert|quantize|remap|merge|patch|fuse|shard|__)(?:_|$|[a-z]*$)"
+    r"convert|quantize|remap|merge|patch|fuse|shard|draw|paint|plot|visualize|__)(?:_|$|[a-z]*$)"
 )
 _FOR_OUTPUT = re.compile(
     r"^(?:out|outs|output|outputs|result|results|res|ret|buffer|buffers|buf|cache|caches|state|states|memory|mem|dst|"
@@ -39,12 +39,10 @@ class OwnedWrites:
 
     def __init__(self) -> None:
         self.places: dict[ast.AST, list[tuple[Storage, Write, bool]]] = {}
-        self.returns = False
 
-    def note(self, owned: Iterable[tuple[Tensor, Write]], *, returns: bool) -> None:
+    def note(self, owned: Iterable[tuple[Tensor, Write]]) -> None:
         for tensor, write in owned:
             self.places.setdefault(write.place, []).append((tensor.storage, write, tensor.sure))
-        self.returns = self.returns or returns
 
     def facts(self, info: FunctionInfo, program: Program, project: Project | None, tell: Teller) -> list[Fact]:
         found: list[Fact] = []
@@ -60,7 +58,7 @@ class OwnedWrites:
                 continue
             certain = not any(weak(s) for s, _, _ in seen)
             certain = certain and (mixed or self.harmful(info, program, project, storage))
-            if quiet(info, program, storage) or (storage.kind == "argument" and not self.returns):
+            if quiet(info, program, storage) or (storage.kind == "argument" and not info.returns):
                 certain = False
             found.append(tell.owned(storage, write, info, mixed=mixed, certain=certain))
         return found
@@ -70,6 +68,8 @@ class OwnedWrites:
         if not public(info):
             return False
         uses = uses_of(info, storage.name, program, project)
+        if Use.FOR_EFFECT in uses:
+            return False
         return Use.READ in uses or (bool(program.package) and (not uses or Use.HANDED_ON in uses))
 
 
@@ -87,7 +87,11 @@ def weak(storage: Storage) -> bool:
 
 def meant(storage: Storage, write: Write) -> bool:
     """Whether the write itself says that it is meant: through `.data`, once, or to what has a name for results."""
-    if write.how == "behind" or any(condition == ONCE for condition, _ in write.inside):
+    if write.how == "behind" or any(c == ONCE or "inplace" in c or "in_place" in c for c, _ in write.inside):
+        return True
+    # `mask[mask.clone()] = …`: who copies what is about to be written knows that it is.
+    target = getattr(write.place, "targets", [None])[0]
+    if isinstance(target, ast.Subscript) and "clone(" in ast.unparse(target.slice):
         return True
     return storage.kind == "argument" and _FOR_OUTPUT.search(storage.name) is not None
 

@@ -36,6 +36,7 @@ class Parts:
     instances: list[Instance]
     active: list[FunctionInfo]
     home: Program
+    root: FunctionInfo | None
     project: Project | None
     question: str
     # What runs each kind of statement.

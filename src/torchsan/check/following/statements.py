@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchsan.check.following.machine import PathEnded
 from torchsan.check.following.oracle import bare
@@ -30,6 +30,9 @@ from torchsan.check.modelling.values import (
     truth,
 )
 
+if TYPE_CHECKING:
+    from torchsan.check.reading.program import FunctionInfo
+
 
 @lru_cache(maxsize=4096)
 def holds_write(node: ast.If) -> bool:
@@ -44,11 +47,16 @@ def holds_write(node: ast.If) -> bool:
     return False
 
 
+def by_name(node: ast.Subscript) -> bool:
+    """`d["key"]`, which no tensor has."""
+    return isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+
+
 def complains(node: ast.If) -> bool | None:
     """The answer with which an `if` does not raise an error; None where that is up to nothing."""
     if _raises(node.body):
         return False
-    return True if node.orelse and _raises(node.orelse) else None
+    return True if node.orelse and isinstance(node.orelse[-1], ast.Raise) else None
 
 
 def _raises(body: list[ast.stmt]) -> bool:
@@ -125,7 +133,15 @@ class Statements(Parts):
 
     def run_Return(self, node: ast.Return, scope: Scope) -> str:
         scope.returned = self.value(node.value, scope) if node.value is not None else Plain(None, True)
+        if self.machine.mode == "no_grad" and scope.function is not None and self.is_loss(scope.function.info):
+            self.machine.facts.append(self.machine.tell.loss_without_graph(node))
         return "return"
+
+    def is_loss(self, info: FunctionInfo) -> bool:
+        """Whether a function computes the loss of a class that is one, and switches gradients off by itself."""
+        if info is not self.root or info.owner is None or info.name not in ("forward", "__call__"):
+            return False
+        return "loss" in info.owner.name.lower() and not any("grad" in d for d in info.decorators)
 
     def run_Break(self, node: ast.Break, scope: Scope) -> str:
         return "break"
@@ -320,10 +336,13 @@ class Statements(Parts):
                 if plain and not value.view:
                     self.machine.refuse("parameter-replaced", current, node, "=", target)
             owner.attributes[target.attr] = value
+            self.machine.kept += tensors_in(value)
         elif isinstance(owner, Layer):
             if isinstance(value, Tensor):
                 owner.parameters[target.attr] = value
         elif isinstance(owner, Tensor):
+            if not owner.sure:
+                self.machine.kept += tensors_in(value)
             if target.attr == "requires_grad":
                 self.torch.set_requires_grad(owner, value)
             elif target.attr == "data" and owner.sure:
@@ -343,6 +362,9 @@ class Statements(Parts):
     def set_item(self, target: ast.Subscript, value: Any, scope: Scope, node: ast.AST) -> None:
         owner = self.value(target.value, scope)
         self.value(target.slice, scope)
+        if isinstance(owner, Tensor) and by_name(target):
+            owner.sure = owner.likely = False
+            return
         if isinstance(owner, Tensor) and owner.likely and isinstance(target.slice, ast.Tuple):
             owner.sure = True
         if isinstance(owner, Tensor) and owner.sure:

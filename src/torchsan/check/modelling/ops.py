@@ -77,7 +77,7 @@ class TorchOps(TorchParts):
             return self.foreach(last, args, node)
         if "out" in kwargs and last in FACTORIES:
             for target in tensors_in(kwargs["out"]):
-                machine.write(target, node, last, self.keyword(node, "out"))
+                machine.write(target, node, last, self.keyword(node, "out"), told=True)
             return kwargs["out"]
         if name == "torch.tensor" and args and isinstance(args[0], Tensor | Plain):
             made = self.factory(last, kwargs, node)
@@ -169,7 +169,7 @@ class TorchOps(TorchParts):
         out = kwargs.get("out")
         if out is not None:
             for target in tensors_in(out):
-                machine.write(target, node, last, self.keyword(node, "out"))
+                machine.write(target, node, last, self.keyword(node, "out"), told=True)
             return out
         return result
 

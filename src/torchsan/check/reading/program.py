@@ -34,6 +34,19 @@ class FunctionInfo:
     program: Program | None = None
 
     @cached_property
+    def returns(self) -> bool:
+        """Whether it hands back a value."""
+        return isinstance(self.node, ast.Lambda) or any(
+            isinstance(n, ast.Return) and n.value is not None for n in ast.walk(self.node)
+        )
+
+    @cached_property
+    def abstract(self) -> bool:
+        """Whether its body is left to a class below."""
+        last = None if isinstance(self.node, ast.Lambda) else self.node.body[-1]
+        return isinstance(last, ast.Raise) and "NotImplemented" in ast.unparse(last)
+
+    @cached_property
     def generator(self) -> bool:
         return self.may_yield and not isinstance(self.node, ast.Lambda) and _yields(self.node)
 

@@ -158,6 +158,23 @@ class Teller:
         certain = (tensor.cut_at is not None or tensor.firm) and not self.alone
         return Fact(event, self.program.place(tensor.cut_at or node), "certain" if certain else "possible")
 
+    def loss_without_graph(self, node: ast.AST) -> Fact:
+        value = getattr(node, "value", None)
+        event = events.GradientCut(events.Memory(self.words(value) or "the loss"), self.line(node), "no-graph")
+        return Fact(event, self.program.place(node))
+
+    def saved_in_backward(self, storage: Storage, write: Write, node: ast.AST) -> Fact:
+        """A custom backward writes to what its forward was given and saved."""
+        event = events.StaleSave(
+            memory=events.Memory(storage.name),
+            save=events.Save(storage.owner, "saved tensor", self.line(node)),
+            write=self.write(write),
+            needed=None,
+            silent=False,
+            constructor=None,
+        )
+        return Fact(event, self.program.place(write.place))
+
     def constant_term(self, cut: ast.Call, needed: ast.AST) -> Fact:
         value = cut.func.value if isinstance(cut.func, ast.Attribute) else cut
         event = events.GradientCut(

@@ -159,6 +159,15 @@ class OwnedWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultDropped:
+    """An op that changes nothing in place stands alone: its result is lost. Told from source only."""
+
+    op: str
+    memory: Memory
+    line: Line | None
+
+
+@dataclass(frozen=True, slots=True)
 class SharedDefaultWritten:
     """A default argument or a module-level constant was written by a function that runs again."""
 

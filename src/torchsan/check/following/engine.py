@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from torchsan.check.facts import Fact
+from torchsan.check.following.dropped import dropped_results
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
 from torchsan.check.following.machine import PathEnded
 from torchsan.check.following.oracle import paths
@@ -54,6 +55,9 @@ def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
             known = found.get(fact.key)
             if known is None or (known.certainty == "possible" and fact.certainty != "possible"):
                 found[fact.key] = fact
+    if chosen is None or chosen.dropped:
+        for fact in dropped_results(program):
+            found.setdefault(fact.key, fact)
     return sorted(found.values(), key=lambda f: (f.at.line, f.at.column))
 
 

@@ -8,8 +8,10 @@ import re
 from enum import Enum
 from functools import lru_cache
 
+from torchsan.check.reading.outline import outline_of
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
+from torchsan.model.source import real_path
 
 MOST_FILES = 12
 _NO_VALUES = frozenset(
@@ -40,6 +42,11 @@ def uses_of(info: FunctionInfo, argument: str, program: Program, project: Projec
             return {Use.FRESH}
     found: set[Use] = set()
     for name in names:
+        if info.owner is not None and info.name == name:
+            # Other classes may have a method of the same name.
+            own = _uses_in(os.path.abspath(real_path(program.path)), name, info, argument)
+            if own:
+                return own
         for path, text in project.mentions(name)[:MOST_FILES]:
             if len(text) < MOST_TEXT and f"{name}(" in text and "test" not in os.path.basename(path):
                 found |= _uses_in(path, name, info, argument)
@@ -52,7 +59,7 @@ def _held_as(owner: str, project: Project) -> set[str]:
     for path, text in project.mentions(owner)[:MOST_FILES]:
         if len(text) > MOST_TEXT or f"{owner}(" not in text or "test" in os.path.basename(path):
             continue
-        for node in ast.walk(_tree(path)):
+        for node in ast.walk(_tree(path, owner)):
             if isinstance(node, ast.Call) and _last(node.func) == owner:
                 found.add("")
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _last(node.value.func) == owner:
@@ -65,26 +72,35 @@ def _last(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-@lru_cache(maxsize=64)
-def _tree(path: str) -> ast.Module:
+@lru_cache(maxsize=256)
+def _tree(path: str, word: str) -> ast.Module:
+    """The definitions of a file that call something of this name."""
     try:
         with open(path, encoding="utf-8") as file:
-            return ast.parse(file.read())
+            text = file.read()
+        tops = [d for d in outline_of(text) if d.indent == 0]
+        parts = [text[d.start : d.end] for d in tops if text.find(f"{word}(", d.start + 8 + len(d.name), d.end) >= 0]
+        return ast.parse("\n".join(parts))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
 
 
 def _uses_in(path: str, name: str, info: FunctionInfo, argument: str) -> set[Use]:
     found: set[Use] = set()
-    for function in ast.walk(_tree(path)):
+    for function in ast.walk(_tree(path, name)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for statement in _simple(function.body):
                 for node in ast.walk(statement):
-                    if isinstance(node, ast.Call) and _last(node.func) == name:
+                    if isinstance(node, ast.Call) and _last(node.func) == name and _may_be(node.func, info):
                         given = _given(node, info, argument)
                         if given is not None:
                             found.add(_use(function, statement, given))
     return found
+
+
+def _may_be(called: ast.expr, info: FunctionInfo) -> bool:
+    """`self.scale(x)` is not the function `scale` of a file."""
+    return info.owner is not None or not (isinstance(called, ast.Attribute) and _is_self(called))
 
 
 def _simple(body: list[ast.stmt]) -> list[ast.stmt]:

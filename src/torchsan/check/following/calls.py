@@ -6,8 +6,9 @@ import ast
 from typing import Any
 
 from torchsan.check.following.builtin_calls import BuiltinCalls
+from torchsan.check.following.machine import CallCutShort
 from torchsan.check.following.method_calls import MethodCalls
-from torchsan.check.following.parts import MAX_DEPTH, MAX_DEPTH_ALONE, MOST_RECURSION
+from torchsan.check.following.parts import CALL_ALONE, MAX_DEPTH, MAX_DEPTH_ALONE, MOST_RECURSION
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.names import (
     GRAD_MODES,
@@ -108,10 +109,18 @@ class Calls(MethodCalls, BuiltinCalls):
         self.depth += 1
         self.active.append(info)
         before, self.program = self.program, info.program or self.program
+        floor, inside = self.floor, self.machine.inside
+        if self.lazy and self.depth > 1:
+            self.floor = max(self.floor, self.left - CALL_ALONE)
         try:
             self.run_block(info.node.body, scope)
+        except CallCutShort:
+            if floor > self.left or not self.floor:
+                raise
+            self.machine.inside = inside
+            scope.returned = self.machine.unknown([t for a in args for t in tensors_in(a)], node)
         finally:
-            self.program = before
+            self.program, self.floor = before, floor
             self.depth -= 1
             self.active.pop()
             self.machine.mode = previous
@@ -220,7 +229,9 @@ class Calls(MethodCalls, BuiltinCalls):
         return True
 
     def new_instance(self, cls: Class) -> Instance:
-        made = Instance(cls, module=self.is_module(cls))
+        if cls.info.module is None:
+            cls.info.module = self.is_module(cls)
+        made = Instance(cls, module=cls.info.module)
         self.instances.append(made)
         return made
 

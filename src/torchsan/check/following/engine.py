@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from torchsan.check.facts import Fact
 from torchsan.check.following.dropped import dropped_results
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
-from torchsan.check.following.machine import PathEnded
+from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import paths
 from torchsan.check.following.owned import OwnedWrites
 from torchsan.check.modelling.values import (
@@ -31,7 +31,7 @@ from torchsan.check.telling.teller import Teller
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
 # Statements followed on all paths from one function.
-BUDGET_OF_PATHS = 500
+BUDGET_OF_PATHS = 400
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
 _IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
 _NO_TENSOR = re.compile(
@@ -75,7 +75,7 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
             results = root(interpreter)
             # Without a backward in sight, what leaves the function is what backward will start from.
             interpreter.machine.backward([*results, *interpreter.machine.kept], None, keep=True)
-        except PathEnded:
+        except (PathEnded, CallCutShort):
             pass
         except RecursionError:
             break

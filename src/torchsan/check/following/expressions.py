@@ -309,7 +309,14 @@ class Expressions(Parts):
         return Plain() if undecided else value
 
     def value_IfExp(self, node: ast.IfExp, scope: Scope) -> Any:
-        return self.value(node.body if self.condition(node.test, scope) else node.orelse, scope)
+        answer = self.condition(node.test, scope)
+        before = self.machine.inside
+        if self.question:
+            self.machine.inside = (*before, (self.question, answer))
+        try:
+            return self.value(node.body if answer else node.orelse, scope)
+        finally:
+            self.machine.inside = before
 
     def value_NamedExpr(self, node: ast.NamedExpr, scope: Scope) -> Any:
         value = self.value(node.value, scope)

@@ -48,6 +48,8 @@ class Interpreter(Statements, Expressions, Calls):
         # The top-level names of each file that is followed into.
         self.modules: dict[Program, Scope] = {program: self.globals}
         self.left = BUDGET
+        # Where what is left ends for the call that is being followed.
+        self.floor = 0
         self.depth = 0
         # Functions on their own need few of an object's attributes; whole programs run as they are.
         self.lazy = False
@@ -98,6 +100,8 @@ class Interpreter(Statements, Expressions, Calls):
 
     def value(self, node: ast.expr, scope: Scope) -> Any:
         handler = EXPRESSIONS.get(type(node))
+        if self.program is not self.home:
+            node.home = self.program  # type: ignore[attr-defined]
         return Plain() if handler is None else handler(self, node, scope)
 
     def condition(self, test: ast.expr, scope: Scope) -> bool:

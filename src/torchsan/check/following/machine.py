@@ -28,6 +28,10 @@ class PathEnded(Exception):
     """The program would raise here, or the budget is spent: nothing more on this path."""
 
 
+class CallCutShort(Exception):
+    """A callee took more statements than it is worth: its result is not known."""
+
+
 class Machine:
     """State of one path through the program."""
 

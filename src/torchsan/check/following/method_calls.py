@@ -36,6 +36,8 @@ class MethodCalls(Parts):
         if isinstance(receiver, Method) and receiver.name == "super":
             return self.call_super(receiver, name, args, kwargs, node)
         if isinstance(receiver, Tensor):
+            if name in ("keys", "items", "get", "pop", "update", "append", "setdefault"):
+                receiver.other = True
             if not receiver.sure:
                 receiver.sure = name in only_tensors_have() or (receiver.likely and name in tensor_methods())
             return self.torch.call_method(receiver, name, args, kwargs, node)

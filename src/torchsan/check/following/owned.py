@@ -26,7 +26,7 @@ _FOR_OUTPUT = re.compile(
     r"^(?:out|outs|output|outputs|result|results|res|ret|buffer|buffers|buf|cache|caches|state|states|memory|mem|dst|"
     r"dest|destination|acc|accumulator|grad|grads|gradient|gradients|tgt|param|params|parameter|weight|weights|module|"
     r"p|w|bias|model|self|cls|ctx|history|storage|workspace|scratch|total|totals|counts?|hist)$"
-    r"|_(?:out|output|buffer|buf|cache|state|states|grad|grads|acc|weight|bias|ptr|dest|dst|history|_pool)$|^(?:new|next)_"
+    r"|(?:dict|kwargs|config|cfg|storage)$|_(?:out|output|buffer|buf|cache|state|states|grad|grads|acc|weight|bias|ptr|dest|dst|history|_pool)$|^(?:new|next)_"
 )
 _DOCUMENTED = re.compile(
     r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect", re.I
@@ -42,7 +42,7 @@ class OwnedWrites:
 
     def note(self, owned: Iterable[tuple[Tensor, Write]]) -> None:
         for tensor, write in owned:
-            self.places.setdefault(write.place, []).append((tensor.storage, write, tensor.sure))
+            self.places.setdefault(write.place, []).append((tensor.storage, write, tensor.sure and not tensor.other))
 
     def facts(self, info: FunctionInfo, program: Program, project: Project | None, tell: Teller) -> list[Fact]:
         found: list[Fact] = []

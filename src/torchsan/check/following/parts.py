@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 14
 MAX_DEPTH_ALONE = 4
+# Statements that a call, in a function on its own, is followed for.
+CALL_ALONE = 60
 MOST_RECURSION = 3
 MOST_ITEMS = 40
 
@@ -31,6 +33,7 @@ class Parts:
     globals: Scope
     depth: int
     left: int
+    floor: int
     lazy: bool
     defaults: dict[ast.expr, Any]
     instances: list[Instance]

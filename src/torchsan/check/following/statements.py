@@ -6,7 +6,7 @@ import ast
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from torchsan.check.following.machine import PathEnded
+from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import bare
 from torchsan.check.following.parts import Parts
 from torchsan.check.following.scope import Scope
@@ -87,8 +87,12 @@ class Statements(Parts):
         """Run statements; "" when the end is reached, else why it was left: return, break, continue."""
         for statement in body:
             self.left -= 1
-            if self.left < 0:
-                raise PathEnded
+            if self.left < self.floor:
+                if self.left < 0:
+                    raise PathEnded
+                raise CallCutShort
+            if self.program is not self.home:
+                statement.home = self.program  # type: ignore[attr-defined]
             handler = self.statements.get(type(statement))
             left = handler(self, statement, scope) if handler is not None else ""
             if left:
@@ -363,7 +367,7 @@ class Statements(Parts):
         owner = self.value(target.value, scope)
         self.value(target.slice, scope)
         if isinstance(owner, Tensor) and by_name(target):
-            owner.sure = owner.likely = False
+            owner.sure, owner.likely, owner.other = False, False, True
             return
         if isinstance(owner, Tensor) and owner.likely and isinstance(target.slice, ast.Tuple):
             owner.sure = True

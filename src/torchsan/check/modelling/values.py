@@ -109,6 +109,8 @@ class Tensor:
     sure: bool = True
     # Taken for a tensor as soon as it is used like an array.
     likely: bool = False
+    # Known to be something else: it has keys, say.
+    other: bool = False
     # "", "view", "several" (one of many views), "expanded", "custom" (out of a custom Function)
     view: str = ""
     base: Tensor | None = None

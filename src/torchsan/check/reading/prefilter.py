@@ -12,7 +12,7 @@ from functools import cache
 
 from torchsan.check.reading.gradients import GradientSources
 from torchsan.check.reading.history import history, loop_around, rest
-from torchsan.check.reading.outline import Definition, located, outline_of
+from torchsan.check.reading.outline import Definition, located, outline_of, without_grad
 from torchsan.check.reading.writes import dropped_in, writes_in
 from torchsan.effects import lookup, names
 
@@ -32,12 +32,18 @@ _INTEGERS = re.compile(
 )
 _NEW_MEMORY = re.compile(r"torch\.(?:zeros|ones|empty|full|rand|randn)(?:_like)?\(")
 _VIEW_OF = re.compile(
-    r"([A-Za-z_]\w*)(?:\[|\.(?:view|transpose|permute|squeeze|unsqueeze|narrow|select|detach|data|T)\b)"
+    r"([A-Za-z_]\w*)(?:\[|[ \t]*$|\.(?:view|transpose|permute|squeeze|unsqueeze|narrow|select|detach|data|T|t|"
+    r"reshape|flatten|contiguous|to|float|cpu|cuda|double|half|ravel|unflatten|movedim|swapaxes|diagonal|real)\b)"
+)
+_VIEW_BY_TORCH = re.compile(
+    r"torch\.(?:flatten|reshape|squeeze|unsqueeze|transpose|permute|ravel|narrow|select|t|detach)\(([A-Za-z_]\w*)[,)]"
 )
 _NUMBER = re.compile(r"-?\d[\d._e]*[ \t]*(?:#|$)")
 _IN_PLACE = re.compile(r"inplace ?= ?True")
 _BY_POSITION = re.compile(r"(?:LU6?|wish)\(True\)")
 _PLAIN_TYPES = frozenset({"int", "float", "str", "bool", "dict", "list"})
+_KEYED = ("items(", "keys(", "get(", "pop(", "update(", "append(", "setdefault(", "extend(")
+_LOSS = re.compile(r"(?:self\.|F\.|nn\.)?\w*(?:loss|criterion|Loss)\w*\(")
 _TENSOR_WORDS = ("torch.", "nn.", "weight", ".data", "Parameter")
 _COUNTED = re.compile(r"[-+*/]= [-+]?\d+[ \t]*(?:#|$)")
 _PARAMETER = re.compile(r"self\.(\w+) ?= ?(?:torch\.)?(?:nn\.)?Parameter\(")
@@ -171,12 +177,18 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
     """When a write may do harm here ("always", "graded" or never), and whether it is to a caller's tensor."""
     element, target = target.endswith("[]"), target.removesuffix("[]")
     if target.startswith("self."):
+        if f"def {target[5:]}(self" in text:
+            # What a method of its own hands out.
+            return "always", False
         initial = definition.name == "__init__" and ".data" in rest(text, at)
         return "graded" if not initial and _belongs(text, target[5:]) else "", False
     if "." in target:
         # Of what belongs to an argument only the parameters of a layer are known.
-        return "always" if target.endswith((".weight", ".bias")) else "", False
+        layer = target.endswith((".weight", ".bias")) and ".data" not in rest(text, at)
+        return "always" if layer and not without_grad(text, definition) else "", False
     binding, used = history(text, target, definition.start, at)
+    if not element and _has_keys(text, definition, target):
+        return "", False
     if f"{target}=torch." in text[definition.start : at]:
         return "always", False
     value = rest(text, binding) if binding >= 0 else ""
@@ -189,14 +201,25 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
             return "graded", False
         if value.startswith(_NOT_TENSOR_STARTS) or _NOT_TENSOR_ENDS.search(value) or _INTEGERS.search(value):
             return "", False
+        if _LOSS.match(value):
+            # No gradient needs the value of a loss.
+            return "", False
+        viewed = _VIEW_OF.match(value) or _VIEW_BY_TORCH.match(value)
+        # A write to a view is a write to what it is a view of.
+        before = text.rfind("\n", 0, binding)
+        inherited = ("", False)
+        if viewed is not None and before > definition.start:
+            inherited = _suspicious(text, definition, viewed[1], before)
+        if inherited[1]:
+            return inherited
         if not _NEW_MEMORY.match(value) and (_keeps_result(value) or _own_call_keeps(text, value)):
             return "always" if "expand" in value else "graded", binding < 0
-        viewed = _VIEW_OF.match(value)
         if viewed is not None and viewed[1] != target:
-            # A write to a view is a write to what it is a view of.
-            return _suspicious(text, definition, viewed[1], binding)
+            return inherited
     if _COUNTED.search(rest(text, at)):
         # `n += 1` is mostly a counter.
+        return "", False
+    if binding >= 0 and without_grad(text, definition):
         return "", False
     if binding < 0 and _is_argument(text, definition, target):
         return "always", True
@@ -206,6 +229,16 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
         loop = loop_around(text, definition, max(binding, definition.start), at)
         used = loop is not None and history(text, target, *loop)[1]
     return "graded" if used else "", binding < 0
+
+
+def _has_keys(text: str, definition: Definition, target: str) -> bool:
+    """Whether a name is used as only lists and dictionaries are."""
+    at = text.find(f"{target}.", definition.start, definition.end)
+    while at >= 0:
+        if text.startswith(_KEYED, at + len(target) + 1) and not (text[at - 1].isalnum() or text[at - 1] in "_."):
+            return True
+        at = text.find(f"{target}.", at + 1, definition.end)
+    return target.endswith(("dict", "kwargs", "config", "checkpoint", "cfg"))
 
 
 def _is_argument(text: str, definition: Definition, target: str) -> bool:
@@ -264,7 +297,6 @@ def _belongs(text: str, attribute: str) -> bool:
     first, _, below = attribute.partition(".")
     return (
         bool(below)
-        or f"def {first}(self" in text
         or f"self.{first} = nn.Parameter" in text
         or f"self.{first} = torch.nn.Parameter" in text
         or f"self.{first} = Parameter" in text

@@ -58,6 +58,8 @@ class ClassInfo:
     bases: tuple[str, ...]
     methods: dict[str, FunctionInfo] = field(default_factory=dict)
     program: Program | None = None
+    # What was found out about its bases.
+    module: bool | None = None
 
     @cached_property
     def built_up(self) -> frozenset[str]:

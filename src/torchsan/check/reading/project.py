@@ -41,11 +41,7 @@ class Foreign(Program):
         start = self.text.rfind("\n\n", 0, found.start) + 2 if found.start else 0
         line = self.text.count("\n", 0, start)
         body = _parsed("\n" * line + self.text[start : found.end]).body
-        made = next((n for n in body if getattr(n, "name", "") == name), None)
-        if made is not None:
-            for node in ast.walk(made):
-                node.home = self  # type: ignore[attr-defined]
-        return made
+        return next((n for n in body if getattr(n, "name", "") == name), None)
 
 
 def _outside(text: str, tops: list[Definition]) -> str:
@@ -77,13 +73,22 @@ class Project:
         self.searched = False
         self._files: dict[str, Foreign | None] = {}
         self._modules: dict[str, str] = {}
+        self._known: dict[str, tuple[Foreign, ast.stmt] | None] = {}
 
     def start(self) -> None:
         """Forget which files were used: those of the next file count."""
         self.used, self.searched = set(), False
 
-    def find(self, dotted: str, hops: int = 0) -> tuple[Foreign, ast.stmt] | None:
+    def find(self, dotted: str) -> tuple[Foreign, ast.stmt] | None:
         """The definition that a dotted name stands for, with the file it is in."""
+        if dotted not in self._known:
+            self._known[dotted] = self._find(dotted)
+        found = self._known[dotted]
+        if found is not None:
+            self.used.add(os.path.abspath(real_path(found[0].path)))
+        return found
+
+    def _find(self, dotted: str, hops: int = 0) -> tuple[Foreign, ast.stmt] | None:
         first, _, _ = dotted.partition(".")
         if first in _KNOWN or hops > MOST_HOPS:
             return None
@@ -97,12 +102,12 @@ class Project:
             return program, made
         onward = program.imports.get(name)
         if onward is not None and onward != dotted:
-            return self.find(onward, hops + 1)
+            return self._find(onward, hops + 1)
         return self._starred(program, name, hops)
 
     def _starred(self, program: Foreign, name: str, hops: int) -> tuple[Foreign, ast.stmt] | None:
         for module in program.starred:
-            found = self.find(f"{module}.{name}", hops + 1)
+            found = self._find(f"{module}.{name}", hops + 1)
             if found is not None:
                 return found
         return None

@@ -226,6 +226,8 @@ Event = (
     | ParameterRewritten
     | AliasedSnapshot
     | InputOverwritten
+    | OwnedWritten
+    | ResultDropped
     | SharedDefaultWritten
     | GradientCut
     | StaleCast

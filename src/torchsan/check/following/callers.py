@@ -15,7 +15,20 @@ from torchsan.model.source import real_path
 
 MOST_FILES = 12
 _NO_VALUES = frozenset(
-    "shape device dtype size dim ndim numel new_zeros new_ones new_full new_tensor requires_grad".split()
+    [
+        "shape",
+        "device",
+        "dtype",
+        "size",
+        "dim",
+        "ndim",
+        "numel",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_tensor",
+        "requires_grad",
+    ]
 )
 _OWN_MEMORY = re.compile(r"\.clone\(|copy|\b(?:new_)?(?:zeros|ones|empty|full)(?:_like)?\(")
 MOST_TEXT = 300_000

@@ -14,10 +14,47 @@ from torchsan.model import events
 
 # Called for what they do besides returning something.
 _FOR_EFFECT = frozenset(
-    """backward retain_grad register_hook requires_grad_ size numel item tolist numpy data_ptr element_size storage
-    contiguous cuda cpu to is_contiguous stride dim get_device share_memory_ rename refine_names align_to sparse_mask
-    record_stream pin_memory untyped_storage coalesce set_ multinomial bernoulli manual_seed expand view_as
-    isnan isinf isfinite detach""".split()
+    [
+        "backward",
+        "retain_grad",
+        "register_hook",
+        "requires_grad_",
+        "size",
+        "numel",
+        "item",
+        "tolist",
+        "numpy",
+        "data_ptr",
+        "element_size",
+        "storage",
+        "contiguous",
+        "cuda",
+        "cpu",
+        "to",
+        "is_contiguous",
+        "stride",
+        "dim",
+        "get_device",
+        "share_memory_",
+        "rename",
+        "refine_names",
+        "align_to",
+        "sparse_mask",
+        "record_stream",
+        "pin_memory",
+        "untyped_storage",
+        "coalesce",
+        "set_",
+        "multinomial",
+        "bernoulli",
+        "manual_seed",
+        "expand",
+        "view_as",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "detach",
+    ]
 )
 # Code around it that calls for the sake of calling: to see an error, to time it, to warm up.
 _TRIES = ("raises", "Raises", "warns", "Warns", "profile", "timer", "Timer", "time", "bench", "suppress", "Mode")

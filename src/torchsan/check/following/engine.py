@@ -173,7 +173,7 @@ def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor
 
 
 def _saved_by_forward(interpreter: Interpreter, info: FunctionInfo) -> list[object]:
-    """The context of a custom Function's backward: of its saved tensors, those that forward was given are not its own."""
+    """The context of a custom backward: of its saved tensors, those that forward was given are not its own."""
     owner = info.owner
     forward = owner.methods.get("forward") if owner is not None else None
     if owner is None or forward is None or not any(b.endswith("Function") for b in owner.bases):

@@ -57,9 +57,9 @@ _FOLD: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 def computes_with(function: ast.AST, name: ast.Name) -> bool:
     """Whether a name is an operand where it stands, or joined to others, rather than handed on."""
     for node in ast.walk(function):
-        if isinstance(node, ast.BinOp | ast.AugAssign | ast.List | ast.Tuple | ast.Subscript):
-            if any(child is name for child in ast.iter_child_nodes(node)):
-                return True
+        joins = isinstance(node, ast.BinOp | ast.AugAssign | ast.List | ast.Tuple | ast.Subscript)
+        if joins and any(child is name for child in ast.iter_child_nodes(node)):
+            return True
     return False
 
 

@@ -73,8 +73,7 @@ def guards_itself(node: ast.If) -> bool:
         elif isinstance(statement, ast.AugAssign | ast.AnnAssign):
             changed = [statement.target]
         elif isinstance(statement, ast.Call) and isinstance(statement.func, ast.Attribute):
-            if statement.func.attr.endswith("_"):
-                changed = [statement.func.value]
+            changed = [statement.func.value] if statement.func.attr.endswith("_") else []
         if any(ast.unparse(part).removesuffix(".data") in asked for part in changed):
             return True
     return False

@@ -59,14 +59,15 @@ TENSOR_ONLY = words(
 )
 # Methods that arrays of NumPy, lists, strings, modules or pictures have, too.
 _OTHERS_HAVE = words(
-    """all any argmax argmin argpartition argsort astype choose clip compress conj conjugate copy cumprod cumsum data
-    diagonal dot dtype fill flat flatten imag item max mean min ndim nonzero partition prod put ravel real repeat reshape
-    resize round searchsorted shape size sort squeeze std strides sum swapaxes take tolist trace transpose var view append
-    clear count extend index insert pop remove reverse split strip format get items keys values update add union
-    difference rotate convert crop load filter sample log_prob entropy to cuda cpu float double half type apply
-    requires_grad_ parameters bfloat16 int long bool share_memory_ sub mul div pow eq ne lt le gt ge abs neg log exp sqrt
-    cos sin T H mT mH names map where mode median type_as register_hook is_cuda logical_not int_repr values_ indices crow
-    col sign isin tile unique matmul rename rename_ align_to set_ update_ init_ step_ normalize_ roll norm"""
+    """all any argmax argmin argpartition argsort astype choose clip compress conj conjugate copy cumprod cumsum
+    data diagonal dot dtype fill flat flatten imag item max mean min ndim nonzero partition prod put ravel real
+    repeat reshape resize round searchsorted shape size sort squeeze std strides sum swapaxes take tolist trace
+    transpose var view append clear count extend index insert pop remove reverse split strip format get items
+    keys values update add union difference rotate convert crop load filter sample log_prob entropy to cuda cpu
+    float double half type apply requires_grad_ parameters bfloat16 int long bool share_memory_ sub mul div pow
+    eq ne lt le gt ge abs neg log exp sqrt cos sin T H mT mH names map where mode median type_as register_hook
+    is_cuda logical_not int_repr values_ indices crow col sign isin tile unique matmul rename rename_ align_to
+    set_ update_ init_ step_ normalize_ roll norm"""
 )
 
 

@@ -5,25 +5,18 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from torchsan.check.modelling.names import words
 from torchsan.check.modelling.values import Layer, Library, Mapping, Plain
 
 # Functions and classes that hand on the module, or function, that they are given.
-PASS_ON = frozenset(
-    [
-        "torch.nn.utils.weight_norm",
-        "torch.nn.utils.spectral_norm",
-        "torch.nn.utils.parametrizations.weight_norm",
-        "torch.nn.utils.parametrizations.spectral_norm",
-        "torch.nn.utils.parametrizations.orthogonal",
-        "torch.compile",
-        "torch.jit.script",
-        "torch.nn.DataParallel",
-        "torch.nn.parallel.DataParallel",
-        "torch.nn.parallel.DistributedDataParallel",
-        "functools.wraps",
-        "accelerate.Accelerator.prepare",
-    ]
+PASS_ON = words(
+    """torch.nn.utils.weight_norm torch.nn.utils.spectral_norm torch.nn.utils.parametrizations.weight_norm
+    torch.nn.utils.parametrizations.spectral_norm torch.nn.utils.parametrizations.orthogonal torch.compile
+    torch.jit.script torch.nn.DataParallel torch.nn.parallel.DataParallel
+    torch.nn.parallel.DistributedDataParallel functools.wraps accelerate.Accelerator.prepare"""
 )
+# They end with a ReLU unless told otherwise.
+_OF_TORCHVISION = words("Conv2dNormActivation Conv3dNormActivation ConvNormActivation")
 
 
 def with_activation(name: str, kwargs: dict[str, Any]) -> tuple[str, bool] | None:
@@ -39,11 +32,7 @@ def with_activation(name: str, kwargs: dict[str, Any]) -> tuple[str, bool] | Non
         if isinstance(kind, Plain) and kind.known and isinstance(kind.value, str):
             return kind.value, True
         return None
-    if name.startswith("torchvision.ops.") and last in (
-        "Conv2dNormActivation",
-        "ConvNormActivation",
-        "Conv3dNormActivation",
-    ):
+    if name.startswith("torchvision.ops.") and last in _OF_TORCHVISION:
         given = kwargs.get("activation_layer")
         if given is None:
             return "ReLU", True

@@ -12,6 +12,7 @@ from torchsan.check.choosing.suppress import apply, suppressions
 from torchsan.check.reading.balance import looks_whole
 from torchsan.check.reading.excerpt import divided
 from torchsan.check.reading.prefilter import Suspects, suspects
+from torchsan.check.reading.project import needs_of
 from torchsan.model import Finding
 
 
@@ -23,17 +24,22 @@ class Result:
     findings: list[Finding] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     error: str = ""
+    # Other files that it hangs on, each with the state it was in.
+    needs: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "findings": [f.as_json() for f in self.findings],
             "remarks": self.remarks,
             "error": self.error,
+            "needs": self.needs,
         }
 
     @classmethod
     def from_json(cls, path: str, data: dict[str, Any]) -> Result:
-        return cls(path, [Finding.from_json(f) for f in data["findings"]], data["remarks"], data["error"])
+        return cls(
+            path, [Finding.from_json(f) for f in data["findings"]], data["remarks"], data["error"], data["needs"]
+        )
 
 
 def analyse(source: Source, *, possible: bool = False, thorough: bool = True, filtered: bool = True) -> Result:
@@ -54,7 +60,8 @@ def analyse(source: Source, *, possible: bool = False, thorough: bool = True, fi
     except (RecursionError, MemoryError):
         return Result(source.path, error="is nested too deeply to be checked")
     kept, remarks = apply(findings, suppressions(source.text))
-    return Result(source.path, [source.restored(f) for f in kept], remarks)
+    needs = needs_of(source.path) if chosen else {}
+    return Result(source.path, [source.restored(f) for f in kept], remarks, needs=needs)
 
 
 def _findings(source: Source, chosen: Suspects, thorough: bool) -> list[Finding]:

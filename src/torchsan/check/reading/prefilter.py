@@ -289,7 +289,11 @@ def _maker_keeps(text: str, maker: str) -> bool:
     space, _, last = maker.rpartition(".")
     if space in ("nn", "torch.nn"):
         return last in _layers_that_keep()
-    return f"class {maker}(" in text or f"def {maker}(" in text
+    if f"class {maker}(" in text or f"def {maker}(" in text:
+        return True
+    # A class of another file of the tree.
+    imported = rf"import [^\n]*\b{maker}\b|^ +{maker},"
+    return not space and maker[:1].isupper() and re.search(imported, text, re.M) is not None
 
 
 def _belongs(text: str, attribute: str) -> bool:

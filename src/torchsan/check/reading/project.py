@@ -176,6 +176,28 @@ def tree_stamp(folder: str) -> str:
     return f"{count}:{newest}:{total}"
 
 
+def state_of(path: str) -> str:
+    """Changes when a file, or a file below a folder, does."""
+    if path.endswith("/"):
+        return tree_stamp(path)
+    try:
+        state = os.stat(path)
+    except OSError:
+        return ""
+    return f"{state.st_size}:{state.st_mtime_ns}"
+
+
+def needs_of(path: str) -> dict[str, str]:
+    """The files that were looked into while a file was checked, and the tree if it was searched for callers."""
+    project = project_of(path)
+    if project is None:
+        return {}
+    needs = {used: state_of(used) for used in sorted(project.used)}
+    if project.searched:
+        needs[project.roots[-1] + "/"] = state_of(project.roots[-1] + "/")
+    return needs
+
+
 @cache
 def _project(roots: tuple[str, ...]) -> Project:
     return Project(roots)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import torch
 
 from torchsan.model import Finding, Place, Report
 from torchsan.model.events import Event
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import Site
@@ -33,6 +35,12 @@ class Sensor(Protocol):
     def close(self) -> None: ...
 
 
+class _Passing(threading.local):
+    site: Site | None = None
+    keeps_gradients = False
+    region: Any = None
+
+
 class Recorder:
     """What is known about the run so far."""
 
@@ -44,6 +52,7 @@ class Recorder:
         at_write: bool = False,
         judging: bool = True,
         timeline: bool = False,
+        eager: bool = False,
     ) -> None:
         self.report = report if report is not None else Report()
         self.report.torch = torch.__version__
@@ -61,10 +70,11 @@ class Recorder:
         self.after_backward: list[Callable[[int], None]] = []
         # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
         self.timeline = timeline
+        # Whether what the program compiles runs as plain Python instead.
+        self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event, Finding], None]] = []
-        # The backward that is running, told by its line; None outside of backward.
-        self.backward: Site | None = None
+        self._passing = _Passing()
         self._asleep = 0
         self._broken_rules: set[str] = set()
         self._rules = [rule for rule in all_rules().values() if rule.judge is not None]
@@ -74,6 +84,7 @@ class Recorder:
 
     def start(self) -> None:
         self.active = True
+        clock.start()
         with self.shielded():
             self._install()
 
@@ -99,6 +110,7 @@ class Recorder:
                 sensor.close()
         self.active = False
         self.patches.remove()
+        clock.stop()
 
     def user_code(self, code: CodeType) -> None:
         self.codes.append(code)
@@ -114,10 +126,12 @@ class Recorder:
 
     def explain(self, error: BaseException) -> None:
         """Find the hazard behind an exception that ended the program, if no sensor has yet."""
+        from torchsan.observe.compiled.failures import explain_compiling
         from torchsan.observe.refusals import explain_uncaught
 
         with self.shielded():
-            explain_uncaught(self, error)
+            if not explain_compiling(self, error):
+                explain_uncaught(self, error)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -143,8 +157,36 @@ class Recorder:
                 getattr(sensor, "resume", lambda: None)()
 
     @property
-    def paused(self) -> bool:
+    def asleep(self) -> bool:
+        """Are the patches out?"""
         return self._asleep > 0
+
+    @property
+    def region(self) -> Any:
+        """The compiled region that is running in this thread: what torch does in it is not the user's, op by op."""
+        return self._passing.region
+
+    @region.setter
+    def region(self, region: Any) -> None:
+        self._passing.region = region
+
+    @property
+    def paused(self) -> bool:
+        """Is what happens now none of the user's doing?"""
+        return self._asleep > 0 or self._passing.region is not None
+
+    @property
+    def backward(self) -> Site | None:
+        """The backward that is running in this thread, told by its line; None outside of backward."""
+        return self._passing.site
+
+    @property
+    def backward_keeps_gradients(self) -> bool:
+        return self._passing.keeps_gradients
+
+    def passing(self, site: Site | None, *, keeps_gradients: bool = False) -> None:
+        """A backward of this thread begins, or is over."""
+        self._passing.site, self._passing.keeps_gradients = site, keeps_gradients
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -194,6 +236,7 @@ class Recorder:
         if self.active:
             self.active = False
             self.patches.remove()
+            clock.stop()
             for sensor in self._sensors:
                 try:
                     sensor.close()

@@ -1,4 +1,4 @@
-"""Watches memory that becomes reachable behind the version counter: `.data`, NumPy, DLPack, storages, collectives.
+"""Watches memory that becomes reachable behind the version counter: `.data`, NumPy, DLPack, storages.
 
 A write through `.data` is seen as a write; what matters is that autograd does not see it. A write through
 NumPy is not seen at all, so the contents of just that memory are compared: when the first node of a graph is
@@ -18,6 +18,7 @@ import torch
 
 from torchsan import compat
 from torchsan.model.events import Line, Memory, ParameterRewritten, Write
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_modules, local_names
 from torchsan.observe.objects import is_a, is_tensor, tensors_of
@@ -27,6 +28,7 @@ from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of, user_fram
 from torchsan.observe.tensors import byte_range, fingerprint, fingerprint_bytes, is_plain, memory_of
 
 if TYPE_CHECKING:
+    from torchsan.observe.dispatched import DispatchedWrites
     from torchsan.observe.sensors.graph import GraphSensor
 
 _getframe = sys._getframe
@@ -34,14 +36,6 @@ MAX_EXPOSED = 2_000
 # Larger foreign memory (whole data sets) is not compared at every step.
 MAX_COMPARED_BYTES = 64 << 20
 SMALL_BYTES = 1 << 20
-WRITING_COLLECTIVES = (
-    "all_reduce",
-    "broadcast",
-    "reduce",
-    "recv",
-    "all_gather_into_tensor",
-    "reduce_scatter_tensor",
-)
 
 
 @dataclass(slots=True)
@@ -70,6 +64,10 @@ class ExposureSensor:
         graph.exposure = self
         # Memory of which `.data` was taken: the tensor whose version should have counted the writes.
         self.exposed: dict[int, tuple[weakref.ref[torch.Tensor], Site]] = {}
+        # The same by tensor, and what the last silent write of a memory was: a loop says the same again and again.
+        self._by_tensor: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._told: dict[int, tuple[int, int, int]] = {}
+        self._native: DispatchedWrites | None = None
         self.foreign: dict[int, Foreign] = {}
 
     # -- patches ------------------------------------------------------------------------------------
@@ -82,35 +80,53 @@ class ExposureSensor:
             patches.set(torch.Tensor, name, self._exposing(name, getattr(torch.Tensor, name)))
         for name in ("from_numpy", "from_dlpack", "frombuffer", "as_tensor"):
             patches.set(torch, name, self._importing(name, getattr(torch, name)))
-        if torch.distributed.is_available():
-            for name in WRITING_COLLECTIVES:
-                patches.set(torch.distributed, name, self._collective(name, getattr(torch.distributed, name)))
+
+    def serve_natively(self, native: DispatchedWrites) -> None:
+        """Let the native part see reads of `.data`, and judge the writes through it."""
+        self._native = native
+        base: Any = compat.TensorBase.data
+        getter, setter = native.part.data_getter(base), self._set_data(base)
+        self.recorder.patches.set(torch.Tensor, "data", property(getter, setter, base.__delete__))
 
     def close(self) -> None:
         self.exposed.clear()
+        self._by_tensor.clear()
         self.foreign.clear()
 
     # -- .data --------------------------------------------------------------------------------------
 
     def _get_data(self, base: Any) -> Callable[[Any], Any]:
-        exposed = self.exposed
+        known, get = self._by_tensor, base.__get__
 
         def data(tensor: Any) -> Any:
-            result = base.__get__(tensor)
-            if self.recorder.active and (tensor.requires_grad or tensor.grad_fn is not None):
-                memory = memory_of(tensor)
-                if memory is not None:
-                    if len(exposed) >= MAX_EXPOSED:
-                        exposed.pop(next(iter(exposed)))
-                    exposed[memory] = (weakref.ref(tensor), site_of(_getframe(1)))
+            result = get(tensor)
+            seen = known.get(id(tensor))
+            if (seen is None or seen() is not tensor) and self.recorder.active:
+                self._exposed_by_data(tensor, _getframe(1))
             return result
 
         return data
 
+    @shield
+    def _exposed_by_data(self, tensor: Any, frame: FrameType) -> None:
+        memory = memory_of(tensor)
+        if memory is None:
+            return
+        if len(self.exposed) >= MAX_EXPOSED:
+            self.exposed.clear()
+            self._by_tensor.clear()
+        reference = weakref.ref(tensor)
+        self._by_tensor[id(tensor)] = reference
+        known = self.exposed[memory][0]() if memory in self.exposed else None
+        # Of several tensors on one memory the one that takes part in a graph counts.
+        if known is None or known is tensor or (tensor.requires_grad and not known.requires_grad):
+            self.exposed[memory] = (reference, site_of(frame))
+
     def _set_data(self, base: Any) -> Callable[[Any, Any], None]:
         def data(tensor: Any, value: Any) -> None:
-            before, memory = compat.next_sequence(), memory_of(tensor)
+            before, memory = clock.now(), memory_of(tensor)
             base.__set__(tensor, value)
+            self._by_tensor.pop(id(tensor), None)
             # `p.data *= 2` writes in place and then assigns the same memory to itself.
             if memory_of(tensor) != memory:
                 self._data_replaced(tensor, before, _getframe(1))
@@ -146,17 +162,17 @@ class ExposureSensor:
         write = Write(".data =", "set_data", line, callers=callers_of(frame))
         self.recorder.emit(ParameterRewritten(Memory(name, "parameter"), write, type(module).__name__))
 
-    def before_write(self, memory: int, tensor: Any) -> tuple[int, object] | None:
-        """For a write to exposed memory: the version that should count it, and the contents."""
+    def before_write(self, memory: int, tensor: Any, before: int) -> tuple[int, object] | None:
+        """For a write to exposed memory that something may have saved: the version to count it, and the contents."""
         known = self.exposed.get(memory)
         original = known[0]() if known is not None else None
-        if original is None or not is_plain(tensor):
+        if original is None or original is tensor or not compat.may_be_saved(original, memory):
+            return None
+        if not is_plain(tensor) or self._told.get(memory) == (before, tensor.data_ptr(), tensor.numel()):
             return None
         return original._version, fingerprint(tensor)
 
-    def after_write(
-        self, memory: int, tensor: Any, noted: tuple[int, object], write: Written, frame: FrameType
-    ) -> None:
+    def after_write(self, memory: int, tensor: Any, noted: tuple[int, object], write: Written) -> None:
         version, contents = noted
         known = self.exposed.get(memory)
         original = known[0]() if known is not None else None
@@ -164,6 +180,7 @@ class ExposureSensor:
             return  # autograd has counted this one
         if contents is None or fingerprint(tensor) != contents:
             start, end = byte_range(tensor)
+            self._told[memory] = (write.before, tensor.data_ptr(), tensor.numel())
             self.ledger.add_silent(memory, write._replace(start=start, end=end))
 
     def exposed_at(self, memory: int) -> Line | None:
@@ -171,6 +188,8 @@ class ExposureSensor:
         site = foreign.site if foreign is not None else None
         if site is None and memory in self.exposed:
             site = self.exposed[memory][1]
+        if site is None and self._native is not None:
+            site = self._native.exposed_at(memory)
         return Line(site.place, site.library_place) if site is not None else None
 
     # -- memory shared with other libraries ---------------------------------------------------------
@@ -208,10 +227,12 @@ class ExposureSensor:
             return
         if tensor.device.type != "cpu":
             return
+        if self._native is not None and how in ("untyped_storage", "storage"):
+            self._native.expose(tensor)  # `storage[0] = 7` ends in an op, which tells its own line
         self._forget_dead()
         start, end = byte_range(tensor)
         storage = compat.WeakStorage(tensor)
-        foreign = Foreign(storage, start, end, site_of(frame), how, compat.next_sequence(), None)
+        foreign = Foreign(storage, start, end, site_of(frame), how, clock.now(), None)
         foreign.contents = foreign.look()
         self.foreign[memory] = foreign
         self.graph.snapshot_at_next_node()
@@ -230,7 +251,7 @@ class ExposureSensor:
         Contents that changed with no write of torch's in between were changed from outside, after every node that
         had been made by the last look.
         """
-        before = compat.next_sequence()
+        before = clock.now()
         self._forget_dead()
         for memory, foreign in self.foreign.items():
             now = foreign.look()
@@ -245,31 +266,9 @@ class ExposureSensor:
 
     def _explained(self, memory: int, foreign: Foreign) -> bool:
         """Torch itself wrote this memory since: by an op, or by an optimizer."""
-        if any(w.before >= foreign.before for w in self.ledger.writes.get(memory, [])):
+        if any(w.before >= foreign.before for w in self.ledger.writes_of(memory)):
             return True
         return any(s.before >= foreign.before and memory in s.memories for s in self.ledger.steps)
-
-    # -- collectives --------------------------------------------------------------------------------
-
-    def _collective(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def function(*args: Any, **kwargs: Any) -> Any:
-            before = compat.next_sequence()
-            result = original(*args, **kwargs)
-            tensor = args[0] if args else kwargs.get("tensor", kwargs.get("output_tensor", kwargs.get("output")))
-            if is_tensor(tensor):
-                self._collected(name, tensor, before, _getframe(1))
-            return result
-
-        function.__name__, function.__doc__ = name, original.__doc__
-        function.__wrapped__ = original  # type: ignore[attr-defined]
-        return function
-
-    @shield
-    def _collected(self, name: str, tensor: torch.Tensor, before: int, frame: FrameType) -> None:
-        memory = memory_of(tensor)
-        if memory is not None and self.recorder.active:
-            write = Written(before, site_of(frame), name, tensor._version, "collective", *byte_range(tensor))
-            self.ledger.add_silent(memory, write)
 
 
 def _module_in_forward(frame: FrameType | None, parameter: Any) -> torch.nn.Module | None:

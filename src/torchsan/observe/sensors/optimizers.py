@@ -10,6 +10,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 
 from torchsan import compat
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Stepped
 from torchsan.observe.objects import is_honest, module_of, parameters_of
 from torchsan.observe.recorder import Recorder, shield
@@ -29,12 +30,21 @@ class OptimizerSensor:
         self._handles: list[Any] = []
 
     def install(self) -> None:
+        self.resume()
+
+    def resume(self) -> None:
+        if self._handles:
+            return
         self._handles = [
             torch_optimizer.register_optimizer_step_pre_hook(self._before),
             torch_optimizer.register_optimizer_step_post_hook(self._after),
         ]
 
     def close(self) -> None:
+        self.pause()
+
+    def pause(self) -> None:
+        """Dynamo traces through these hooks, and its guards look at them: out while it does."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -56,7 +66,7 @@ class OptimizerSensor:
         frame = sys._getframe(1)
         site = site_of(frame)
         step = Stepped(
-            before=compat.next_sequence(),
+            before=clock.now(),
             site=site,
             optimizer=weakref.ref(optimizer),
             name=f"{type(optimizer).__name__}.step",

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -23,6 +23,9 @@ from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import Site
 from torchsan.rules import Rule, all_rules
+
+if TYPE_CHECKING:
+    from torchsan.observe.sensors.aliases import AliasWatch
 
 
 class Sensor(Protocol):
@@ -63,6 +66,8 @@ class Recorder:
         self.timeline = timeline
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event, Finding], None]] = []
+        # Who looks for other holders of written memory; set by the sensor of writes.
+        self.aliases: AliasWatch | None = None
         # The backward that is running, told by its line; None outside of backward.
         self.backward: Site | None = None
         self._asleep = 0

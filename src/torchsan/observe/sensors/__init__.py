@@ -12,6 +12,7 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.sensors.captures import CaptureSensor
     from torchsan.observe.sensors.exposure import ExposureSensor
     from torchsan.observe.sensors.graph import GraphSensor
+    from torchsan.observe.sensors.holders import HolderSensor
     from torchsan.observe.sensors.optimizers import OptimizerSensor
     from torchsan.observe.sensors.snapshots import SnapshotSensor
     from torchsan.observe.sensors.writes import WriteSensor
@@ -22,7 +23,8 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     if not recorder.judging:
         return [writes, CaptureSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
-    sensors: list[Sensor] = [graph, exposure, writes, optimizers, SnapshotSensor(recorder), CaptureSensor(recorder)]
+    snapshots, captures = SnapshotSensor(recorder), CaptureSensor(recorder)
+    sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases), optimizers, snapshots, captures]
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor
 

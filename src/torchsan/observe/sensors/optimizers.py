@@ -14,13 +14,11 @@ from torchsan.observe.ledger import Stepped
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import site_of
 from torchsan.observe.tensors import memory_of
-from torchsan.observe.twins import TwinFinder
 
 
 class OptimizerSensor:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.twins = TwinFinder(recorder)
         self._versions: dict[int, tuple[Any, int]] = {}
         self._memories: weakref.WeakKeyDictionary[Any, tuple[int, frozenset[int]]] = weakref.WeakKeyDictionary()
         self._handles: list[Any] = []
@@ -43,6 +41,8 @@ class OptimizerSensor:
         first = next((p for g in optimizer.param_groups for p in g["params"] if p.grad is not None), None)
         if first is not None:
             self._versions[id(optimizer)] = (first, first._version)
+            if self.recorder.aliases is not None:
+                self.recorder.aliases.before_step(optimizer, sys._getframe(1))
 
     @shield
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -64,7 +64,8 @@ class OptimizerSensor:
             logged=not type(optimizer).__module__.startswith("torch.optim"),
         )
         self.recorder.ledger.add_step(step)
-        self.twins.stepped(optimizer, step, frame)
+        if self.recorder.aliases is not None:
+            self.recorder.aliases.after_step(optimizer, step, frame)
 
     def _memories_of(self, optimizer: Any) -> frozenset[int]:
         """Memories of the parameters; computed again only when their number changes or data was replaced."""

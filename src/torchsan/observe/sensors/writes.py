@@ -154,7 +154,7 @@ class WriteSensor:
         """Do the write and log it. Whatever the write raises goes on to the program."""
         if inside_step(frame.f_code) and not guards.on:
             return original(*args, **kwargs)
-        noted = self._before(name, written, args, frame)
+        noted = self._before(name, original, written, args, kwargs, frame)
         try:
             result = original(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
@@ -164,7 +164,15 @@ class WriteSensor:
             self._after(name, noted)
         return result
 
-    def _before(self, name: str, written: tuple[Any, ...], args: tuple[Any, ...], frame: FrameType) -> Any:
+    def _before(
+        self,
+        name: str,
+        original: Callable[..., Any],
+        written: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        frame: FrameType,
+    ) -> Any:
         if guards.on:
             guards.before_write(written, frame)
         if not self.recorder.active or self.recorder.paused:
@@ -183,11 +191,12 @@ class WriteSensor:
                 return None
             token = None
             seen = self._seen.get(site, 0)
-            if seen < 4 and not compat.is_tracing():
-                self._seen[site] = seen + 1
+            self._seen[site] = seen + 1
+            if self.aliases.wants(site, seen) and not compat.is_tracing():
                 if seen == 0 and site.library is not None:
                     self._remember_name(site, notes[0][1], frame)
-                token = self.aliases.before(name, site, notes[0][0], notes[0][1], args, frame, seen)
+                first, memory = notes[0][:2]
+                token = self.aliases.before(name, site, first, memory, args, frame, seen, kwargs, original)
             return site, before, notes, token, frame
         except Exception as error:
             self.recorder.give_up(error)

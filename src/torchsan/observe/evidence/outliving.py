@@ -1,0 +1,197 @@
+"""Memory that outlives the call which writes it: the next call starts from what this one has left."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType, FunctionType
+
+import torch
+
+from torchsan.model.events import Event, Line, Memory, SharedDefaultWritten, Sure
+from torchsan.observe import expressions as syntax
+from torchsan.observe.evidence.scene import Writing
+from torchsan.observe.holders.census import Holding, Step, defaults_of
+from torchsan.observe.holders.extents import Extent, contents
+from torchsan.observe.holders.manner import SETTLED, Manner, signature
+from torchsan.observe.holders.reading import next_reads
+from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
+from torchsan.observe.holders.storing import stored_at
+from torchsan.observe.names import local_names
+from torchsan.observe.sites import place_in
+
+MAX_VISITS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """What a line did to some bytes the last time it came by."""
+
+    operands: object
+    after: int | None
+
+
+class Outliving:
+    def __init__(self) -> None:
+        self._visits: dict[tuple[int, Extent], _Visit] = {}
+        # What each stretch of memory held when an observed write had been made.
+        self._left: dict[Extent, int | None] = {}
+
+    def events_of(self, writing: Writing) -> Iterator[Event]:
+        """What is to be told if the write changes values."""
+        if writing.target is None:
+            return
+        yield from self._default(writing)
+        yield from self._class_attribute(writing)
+        yield from self._stored(writing)
+
+    def follows(self, writing: Writing) -> bool:
+        """A line that transforms stored memory through a name of its own is looked at again and again."""
+        return (
+            writing.manner in (Manner.TRANSFORMED, Manner.EDITED, Manner.ACCUMULATED)
+            and isinstance(writing.written, ast.Name)
+            and any(h.step.outlives for h in self._others(writing))
+        )
+
+    def after(self, writing: Writing) -> None:
+        """Remember what was left."""
+        if writing.extent is None or not isinstance(writing.written, ast.Name):
+            return
+        if len(self._visits) >= MAX_VISITS:
+            self._visits.clear()
+            self._left.clear()
+        now = contents(writing.tensor)
+        self._visits[id(writing.site), writing.extent] = _Visit(signature(writing.args), now)
+        self._left[writing.extent] = now
+
+    # -- defaults -----------------------------------------------------------------------------------
+
+    def _default(self, writing: Writing) -> Iterator[Event]:
+        """A default is in use when a frame of its function holds it under the argument's name."""
+        for holding in self._held_by(writing, "default"):
+            step = next(s for s in holding.step.up() if s.kind == "default")
+            found = _frame_using(step, writing.frames)
+            if found is None:
+                continue
+            frame, function = found
+            sure: Sure = "possible" if writing.manner is Manner.REPLACED else "proved"
+            if writing.seen >= 1 or sure == "possible":
+                yield SharedDefaultWritten(
+                    Memory(str(step.key)), writing.event, "default", frame.f_code.co_qualname,
+                    stored=_definition(function), certainty=sure,
+                )  # fmt: skip
+            return
+
+    # -- class attributes ---------------------------------------------------------------------------
+
+    def _class_attribute(self, writing: Writing) -> Iterator[Event]:
+        """`self.counts += x` where `counts` is the class's: every instance counts into one tensor."""
+        for holding in self._held_by(writing, "class"):
+            step = next(s for s in holding.step.up() if s.kind == "class")
+            receiver = value_of(ast.Name(root_name(writing.written), ast.Load()), writing.top)
+            if receiver is NOTHING or isinstance(receiver, (type, torch.Tensor)) or writing.manner is Manner.REPLACED:
+                continue
+            owner = next((cls for cls in type(receiver).__mro__ if id(cls) == step.owner), None)
+            if owner is None:
+                continue
+            instances = sum(n for kind, n in writing.census.instances.items() if issubclass(kind, owner))
+            yield SharedDefaultWritten(
+                Memory(str(step.key)), writing.event, "class", writing.top.f_code.co_qualname, owner.__name__,
+                stored=_in_class(owner, str(step.key), writing), certainty="proved" if instances >= 2 else "possible",
+            )  # fmt: skip
+            return
+
+    # -- data that is stored ------------------------------------------------------------------------
+
+    def _stored(self, writing: Writing) -> Iterator[Event]:
+        """Stored values changed through a name of the function's own, the same way at every visit."""
+        written = writing.written
+        if not isinstance(written, ast.Name) or writing.extent is None or writing.manner is Manner.REPLACED:
+            return
+        if writing.top.f_code.co_name == "<module>":
+            return
+        others = [h for h in self._others(writing) if h.step.outlives]
+        if _is_parameter(writing, written.id) and any(h.value is writing.tensor for h in others):
+            return  # handed in to be changed
+        if not others or not isinstance(writing.tensor, torch.Tensor) or isinstance(writing.tensor, torch.nn.Parameter):
+            return
+        reads = next_reads(writing.top, written.id)
+        holding = min(others, key=lambda h: (h.step.kind == "local", h.step.depth))
+        kinds = {s.kind for s in holding.step.up()}
+        cached = "cache" in kinds
+        if not reads or not (cached or writing.manner.of_the_value):
+            return
+        before = self._visits.get((id(writing.site), writing.extent))
+        if before is None or (not cached and not self._again(writing, before)):
+            return
+        form = "cache" if cached else "global" if holding.step.kind == "global" else "stored"
+        counts = writing.op in ("__iadd__", "__isub__", "add_", "sub_") and not _has_tensor(writing)
+        yield SharedDefaultWritten(
+            Memory(written.id if form != "global" else holding.step.path), writing.event, form,  # type: ignore[arg-type]
+            writing.top.f_code.co_qualname, holding.step.path, stored_at(holding.step, writing.frames),
+            reads[0].place, "possible" if counts else "proved",
+        )  # fmt: skip
+
+    def _again(self, writing: Writing, before: _Visit) -> bool:
+        """The same change of the same bytes, which nobody has written since: the changes add up."""
+        if writing.extent is None or writing.op in SETTLED:
+            return False
+        if writing.manner is Manner.TRANSFORMED and before.operands != signature(writing.args):
+            return False
+        return writing.before is not None and writing.before == self._left.get(writing.extent)
+
+    # -- who holds it -------------------------------------------------------------------------------
+
+    def _held_by(self, writing: Writing, kind: str) -> Iterator[Holding]:
+        assert writing.target is not None
+        for holding in writing.census.of(writing.target):
+            if any(step.kind == kind for step in holding.step.up()):
+                yield holding
+
+    def _others(self, writing: Writing) -> Iterator[Holding]:
+        """Holders other than the frame's own names."""
+        assert writing.target is not None
+        for holding in writing.census.of(writing.target):
+            if holding.step.frame is None:
+                yield holding
+
+
+def _frame_using(step: Step, frames: list[FrameType]) -> tuple[FrameType, FunctionType] | None:
+    """The running frame whose argument is this default."""
+    function = step.function
+    if function is None:
+        return None
+    default = dict(defaults_of(function)).get(str(step.key))
+    for frame in frames:
+        if frame.f_code is function.__code__ and local_names(frame).get(str(step.key)) is default:
+            return frame, function
+    return None
+
+
+def _definition(function: FunctionType) -> Line | None:
+    return Line(place_in(function.__code__, 0))
+
+
+def _in_class(owner: type, name: str, writing: Writing) -> Line | None:
+    """The line of the class body that made the attribute."""
+    if writing.file is None:
+        return None
+    for node in ast.walk(writing.file.tree):
+        if isinstance(node, ast.ClassDef) and node.name == owner.__name__:
+            for statement in node.body:
+                targets = statement.targets if isinstance(statement, ast.Assign) else []
+                if isinstance(statement, ast.AnnAssign):
+                    targets = [statement.target]
+                if any(syntax.binds_target(target, name) for target in targets):
+                    return Line(writing.file.place(statement, writing.place))
+    return None
+
+
+def _is_parameter(writing: Writing, name: str) -> bool:
+    code = writing.top.f_code
+    return name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _has_tensor(writing: Writing) -> bool:
+    return any(isinstance(value, torch.Tensor) for value in writing.args[1:])

@@ -1,0 +1,150 @@
+"""One memory in several slots that were filled at different times: the entries of a history that are all the last."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
+from torchsan.observe import expressions as syntax
+from torchsan.observe.evidence.scene import Writing
+from torchsan.observe.holders.census import Census, Holding
+from torchsan.observe.holders.manner import Manner
+from torchsan.observe.holders.reading import reads_elsewhere
+from torchsan.observe.holders.resolving import root_name
+from torchsan.observe.holders.storing import stored_at
+from torchsan.observe.holders.takings import Takings, by_extent, differed
+from torchsan.observe.recorder import Recorder
+from torchsan.observe.sites import frame_place
+from torchsan.observe.tensors import memory_of
+
+_ITEM = re.compile(r"\[[^\]]*\]")
+# How a memory was written: its line and its manner; None when nobody knows.
+LastWrite = Callable[[Any], Write | None]
+
+
+class Repeats:
+    def __init__(self, recorder: Recorder, takings: Takings, last_write: LastWrite) -> None:
+        self.recorder = recorder
+        self.takings = takings
+        self.last_write = last_write
+        # In what manner each memory was last written, since that tells a history from a shared accumulator.
+        self.manners: dict[int, Manner] = {}
+
+    def look(self, census: Census, frames: list[FrameType], writing: Writing | None = None) -> None:
+        items = [h for h in census.holdings if any(s.kind in ("item", "young") for s in h.step.up())]
+        for group in by_extent(items).values():
+            if len(group) >= 2:
+                self._judge(group, frames, writing)
+
+    def _judge(self, group: list[Holding], frames: list[FrameType], writing: Writing | None) -> None:
+        siblings: dict[tuple[object, ...], list[Holding]] = {}
+        for holding in group:
+            siblings.setdefault(_family(holding), []).append(holding)
+        for family in siblings.values():
+            pair = self._different(family)
+            if pair is not None:
+                self._tell(pair, len(family), frames, writing, "proved")
+                return
+            if writing is not None and len(family) >= 2 and self._one_for_all(family, writing):
+                self._tell((family[0], family[-1]), len(family), frames, writing, "proved")
+                return
+        if len(siblings) >= 2 and not isinstance(group[0].value, torch.nn.Parameter):
+            pair = self._different(group)
+            if pair is not None and _same_namespace(*pair):
+                self._tell(pair, len(group), frames, writing, self._across(pair))
+
+    def _different(self, family: list[Holding]) -> tuple[Holding, Holding] | None:
+        """Two slots whose memory held different values when they were filled."""
+        known = [(h, taking) for h in family if (taking := self.takings.of(h)) is not None]
+        known.sort(key=lambda pair: pair[1].tick)
+        for (one, early), (other, late) in zip(known, known[1:], strict=False):
+            if differed(early, late):
+                return one, other
+        return None
+
+    def _across(self, pair: tuple[Holding, Holding]) -> Sure:
+        """Two containers: kept before and after a change of the value itself, or registered twice while it fills?"""
+        manner = self.manners.get(memory_of(pair[0].value) or 0)
+        return "proved" if manner is not None and manner.of_the_value else "possible"
+
+    def _one_for_all(self, family: list[Holding], writing: Writing) -> bool:
+        """`[buffer] * n` whose entries are then written one by one: each write changes all of them."""
+        if isinstance(family[0].value, torch.nn.Parameter) or writing.extent is None or writing.written is None:
+            return False
+        if family[0].extent != writing.extent or len({h.step.owner for h in family}) != 1:
+            return False
+        if writing.file is None or writing.node is None:
+            return False
+        name = root_name(writing.written)
+        found = syntax.origin(writing.file, writing.node, name) if name else None
+        texts = [syntax.text_of(writing.node), ast.unparse(found[1]) if found else ""]
+        container = _container(family[0]).rpartition(".")[2]
+        through = any(re.search(rf"\b{re.escape(container)}\b", text) for text in texts)
+        return through and not (isinstance(found[0], ast.Assign) and container == name if found else False)
+
+    # -- telling ------------------------------------------------------------------------------------
+
+    def _tell(
+        self,
+        pair: tuple[Holding, Holding],
+        entries: int,
+        frames: list[FrameType],
+        writing: Writing | None,
+        certainty: Sure,
+    ) -> None:
+        early, late = pair
+        container = _container(early)
+        written = writing is not None and writing.extent is not None and writing.extent.meets(early.extent)
+        write = writing.event if written and writing is not None else self.last_write(early.value)
+        taken = stored_at(early.step, frames)
+        used = _read_of(container, early, frames)
+        if early.step.kind == "young":
+            used = taken
+        sure: Sure = certainty if used is not None else "possible"
+        name = (writing.name if written and writing is not None else "") or container
+        self.recorder.emit(
+            AliasedSnapshot(Memory(name), taken, write, used, "list", container or "a list", entries, sure)
+        )
+
+
+def _family(holding: Holding) -> tuple[object, ...]:
+    """Slots of one container, whatever the index: the way to them without its indices."""
+    root = holding.step.root
+    owner = (root.owner, root.key) if root.kind != "young" else (root.owner,)
+    return (*owner, _ITEM.sub("[]", holding.step.path) if root.kind != "young" else "")
+
+
+def _container(holding: Holding) -> str:
+    """`self.rounds` for `self.rounds[2][0]`."""
+    return holding.step.path.partition("[")[0]
+
+
+def _same_namespace(one: Holding, other: Holding) -> bool:
+    """Containers of one function or of one object."""
+    first, second = _named(one), _named(other)
+    return first is not None and first == second
+
+
+def _named(holding: Holding) -> int | None:
+    return next((s.owner for s in holding.step.up() if s.kind not in ("item", "young")), None)
+
+
+def _read_of(container: str, holding: Holding, frames: list[FrameType]) -> Line | None:
+    """Where the program looks into the container."""
+    met: set[str] = set()
+    for frame in frames:
+        place = frame_place(frame)
+        if place.path in met:
+            continue
+        met.add(place.path)
+        file = syntax.file_of(place.path)
+        found = reads_elsewhere(file, place, container) if file is not None and container else None
+        if found is not None:
+            return Line(found)
+    return None

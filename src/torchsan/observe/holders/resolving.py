@@ -1,0 +1,64 @@
+"""The value of an expression in a frame that runs, without running anything of the program's."""
+
+from __future__ import annotations
+
+import ast
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchsan.observe import expressions as syntax
+from torchsan.observe.names import local_names
+
+NOTHING = object()
+
+
+def value_of(node: ast.AST | None, frame: FrameType) -> Any:
+    """What `x`, `self.x`, `x[0]`, `x["k"]` is now; NOTHING when it cannot be told from dictionaries alone."""
+    return _value(node, local_names(frame), frame.f_globals)
+
+
+def _value(node: ast.AST | None, names: dict[str, Any], namespace: dict[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        return names.get(node.id, namespace.get(node.id, NOTHING))
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, names, namespace)
+        return NOTHING if owner is NOTHING else attribute(owner, node.attr)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        owner = _value(node.value, names, namespace)
+        key = node.slice.value
+        if isinstance(owner, dict):
+            return owner.get(key, NOTHING)
+        if isinstance(owner, (list, tuple)) and isinstance(key, int) and -len(owner) <= key < len(owner):
+            return owner[key]
+    return NOTHING
+
+
+def attribute(owner: Any, name: str) -> Any:
+    """An attribute that lies in a dictionary: of the object, of a module's parts, of a class."""
+    if isinstance(owner, torch.nn.Module):
+        for part in ("_parameters", "_buffers", "_modules"):
+            held = vars(owner).get(part, {})
+            if name in held:
+                return held[name]
+    held = getattr(owner, "__dict__", None)
+    if isinstance(held, dict) and name in held:
+        return held[name]
+    for cls in type(owner).__mro__ if not isinstance(owner, type) else owner.__mro__:
+        found = vars(cls).get(name, NOTHING)
+        if found is not NOTHING:
+            return found if isinstance(found, torch.Tensor) else NOTHING
+    return NOTHING
+
+
+def memory_expression(node: ast.AST) -> ast.expr | None:
+    """`model.weight` for `model.weight.detach().numpy()`: the expression whose memory a chain of views has."""
+    return syntax.receiver(node) if isinstance(node, ast.expr) else None
+
+
+def root_name(node: ast.AST | None) -> str:
+    """`x` for `x[i].y(…)`; empty when there is no name at the root."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call, ast.Starred)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench docs page screenshots clean
+.PHONY: demo test test-matrix lint bench docs page screenshots clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,11 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# The suite on every Python that is here (`TORCH="2.9.1 2.13.0"` for several versions of torch); prints a table.
+TORCH ?= 2.13.0
+test-matrix:
+	$(PYTHON) tests/matrix.py --torch $(TORCH)
 
 # The page of the HTML report, from its sources in web/.
 page:

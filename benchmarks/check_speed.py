@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from torchsan.check.files import find_files
+from torchsan.check.choosing.files import find_files
 from torchsan.check.runner import BATCH, check_batch
 
 

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from torchsan.check.files import find_files
+from torchsan.check.choosing.files import find_files
 from torchsan.check.runner import check_files, default_jobs
 from torchsan.rules import all_rules
 

@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from torchsan.model import Finding, Report
+
+# How fast the machine is says nothing about the code: no deadline, and slow generation is no failure.
+settings.register_profile("torchsan", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("torchsan")
 
 
 @dataclass

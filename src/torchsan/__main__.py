@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import os
 import sys
+import sysconfig
 from collections.abc import Sequence
 from typing import NoReturn
 
-from torchsan.commands import VERBS
+from torchsan.commands import RUNS_PROGRAMS, VERBS
+from torchsan.console import say
 from torchsan.errors import UsageError
 from torchsan.version import __version__
 
@@ -33,7 +36,7 @@ def _help() -> str:
 
 def _dispatch(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_help(), end="")
+        say(_help(), sys.stdout)
         return 0 if argv else 2
     if argv[0] in ("-V", "--version"):
         print(f"torchsan {__version__}")
@@ -41,11 +44,25 @@ def _dispatch(argv: Sequence[str]) -> int:
     verb = argv[0]
     if verb not in VERBS:
         raise UsageError(f"there is no verb {verb!r}; the verbs are {', '.join(VERBS)}")
+    if verb in RUNS_PROGRAMS:
+        _refuse_what_cannot_be_served(verb)
     module = importlib.import_module(f"torchsan.commands.{verb}")
     parser = _Parser(prog=f"torchsan {verb}", description=VERBS[verb])
     module.configure(parser)
     code: int = module.execute(parser.parse_args(argv[1:]))
     return code
+
+
+def _refuse_what_cannot_be_served(verb: str) -> None:
+    # What we replace and log while a program runs is guarded by the interpreter's lock.
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise UsageError(f"`torchsan {verb}` needs a Python with its global lock; this is a free-threaded build")
+    # `run` leaves it to the program to import torch.
+    if verb != "run" and importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            f"`torchsan {verb}` runs models and needs torch, which is not installed here:"
+            " install the torch of your choice, or torchsan[torch]"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

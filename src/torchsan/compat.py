@@ -9,13 +9,15 @@ API, what it is used for, and what happens where it is missing:
 - `Node.metadata`, `Node._raw_saved_*`: line and tensor of a stale save; without them the variable is not named.
 - `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref`: memory that NumPy can write; required.
 - `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
+- `torch._C.DisableTorchFunction`, `_DisableTorchDispatch`: our own ops pass by the program's modes; required.
 - `torch._dynamo.eval_frame._maybe_set_eval_frame`: stepping aside in compiled regions; without it we stay on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -67,7 +69,17 @@ class WeakStorage:
 
 def autocast_caches(tensor: torch.Tensor) -> bool:
     """Is autocast on for this tensor's device, and does it keep copies of weights?"""
-    return bool(torch.is_autocast_enabled(tensor.device.type) and torch.is_autocast_cache_enabled())
+    try:
+        return bool(torch.is_autocast_enabled(tensor.device.type) and torch.is_autocast_cache_enabled())
+    except RuntimeError:
+        return False  # a device that autocast does not know
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """Ops that we run ourselves are none of the business of the program's own modes, which may count or change them."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        yield
 
 
 def current_node() -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from torchsan.check.analyse import Result, analyse
-from torchsan.check.files import Source
+from torchsan.check.choosing.files import Source
 from torchsan.model import Finding
 
 Check = Callable[..., list[Finding]]

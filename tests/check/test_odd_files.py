@@ -7,12 +7,12 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchsan.__main__ import main
 from torchsan.check.analyse import analyse
-from torchsan.check.files import Source, source_of
+from torchsan.check.choosing.files import Source, source_of
 from torchsan.rules import all_rules
 
 BROKEN = (
@@ -162,7 +162,7 @@ WORDS = [
 ]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(WORDS), max_size=60))
 def test_a_soup_of_words(words):
     analyse(Source("a.py", "import torch\nfrom torch import nn\n" + " ".join(words) + "\nx.backward()\n"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from torchsan.check.analyse import analyse
-from torchsan.check.balance import looks_whole
-from torchsan.check.files import Source
+from torchsan.check.choosing.files import Source
+from torchsan.check.reading.balance import looks_whole
 from torchsan.check.runner import LARGE_TREE, check_files
 
 BROKEN = {

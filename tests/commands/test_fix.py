@@ -163,17 +163,15 @@ def test_a_program_that_cannot_be_run_again_is_one_sentence(tmp_path, source, op
 @pytest.mark.slow
 def test_interrupting_leaves_the_sources_untouched(tmp_path):
     source = FAULTY + "open('reached', 'w').close()\n"
-    waiting = source.replace("h.sum()", "open('begun', 'w').close(); import time; time.sleep(60)\nh.sum()")
+    waiting = source.replace("h.sum()", "open('begun', 'w').close(); import time; time.sleep(3600)\nh.sum()")
     path = tmp_path / "train.py"
     path.write_text(waiting)
     command = [sys.executable, "-m", "torchsan", "fix", "--apply", "train.py"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for _ in range(600):
-        if (tmp_path / "begun").exists():
-            break
+    while process.poll() is None and not (tmp_path / "begun").exists():
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate()
     assert process.returncode == 130
     assert told.strip() == "torchsan: interrupted; nothing was written"
     assert path.read_text() == waiting

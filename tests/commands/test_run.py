@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ print("never")
 
 def torchsan(*args: object, cwd: Path, **kwargs: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore", "-m", "torchsan", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, **kwargs)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, **kwargs)
 
 
 def python(*args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -155,14 +154,13 @@ def test_spawned_processes_find_the_main_module(tmp_path):
 
 def test_interrupt_reports_and_dies_of_the_signal(tmp_path):
     (tmp_path / "p.py").write_text(
-        SILENT.replace("print('end')\n", "print('ready', flush=True)\nimport time\ntime.sleep(60)\n")
+        SILENT.replace("print('end')\n", "print('ready', flush=True)\nimport time\ntime.sleep(3600)\n")
     )
     command = [sys.executable, "-m", "torchsan", "run", "p.py"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
-    time.sleep(0.1)
     os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate()
     assert process.returncode == -signal.SIGINT
     assert "TS201" in errors
     assert "KeyboardInterrupt" in errors

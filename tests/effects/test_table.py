@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from torchsan import effects
+from torchsan.effects import table
 from torchsan.effects.table import OpEffects
 
 
@@ -77,17 +78,55 @@ def test_the_table_is_read_without_torch():
 @pytest.mark.slow
 def test_torch_still_agrees_with_a_sample_of_the_table():
     pytest.importorskip("expecttest")
-    import json
-    from pathlib import Path
-
-    import torch
-
-    if not torch.__version__.startswith(effects.table_version()):
-        pytest.skip("the table was probed on another torch")
     from torchsan.effects.probe import probe
 
     sample = ["exp", "mul", "sigmoid_", "bmm", "nn.functional.linear", "nn.ReLU", "cumsum", "sqrt", "gather", "pow"]
-    file = Path(effects.table.__file__).with_name("tables") / f"torch-{effects.table_version()}.json"
-    known = json.loads(file.read_text())["ops"]
     fresh = probe(sample)
-    assert {name: fresh[name] for name in sample} == {name: known[name] for name in sample}
+    assert {name: fresh[name] for name in sample} == {name: table._rows()[name] for name in sample}
+
+
+def test_the_version_of_torch_is_read_without_importing_it():
+    code = "import sys; from torchsan.effects import installed_torch as v; print(v(), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    import torch
+
+    assert done.stdout.split() == [torch.__version__, "False"]
+
+
+@pytest.fixture
+def torch_at_hand(monkeypatch):
+    """Pretend that another torch is installed."""
+    caches = (table._rows, table.table_version, table.lookup)
+
+    def pretend(version):
+        monkeypatch.setattr(table, "installed_torch", lambda: version)
+        for cached in caches:
+            cached.cache_clear()
+
+    yield pretend
+    for cached in caches:
+        cached.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("version", "used"), [("2.9.0", "2.9.1"), ("2.13.0+cpu", "2.13.0"), ("2.8.0", "2.9.1"), ("1.13.1", "2.9.1")]
+)
+def test_each_torch_gets_its_own_rows(torch_at_hand, version, used):
+    torch_at_hand(version)
+    assert effects.table_version() == used
+    needs_itself = effects.lookup("ldexp").needed("other", {"other"})
+    assert needs_itself is (used == "2.9.1")
+
+
+def test_a_newer_torch_gets_the_newest_rows(torch_at_hand):
+    torch_at_hand("2.99.0")
+    newest = effects.table_version()
+    torch_at_hand(None)
+    assert effects.table_version() == newest
+
+
+def test_ops_that_differ_between_versions_are_known(torch_at_hand):
+    torch_at_hand("2.13.0")
+    assert "2.9.1" in effects.differing_versions("torch.ldexp")
+    assert effects.differing_versions("exp") == []
+    assert effects.differing_versions("no_such_op") == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from torchsan.model import Lane, Moment, Place, Report, Timeline
@@ -34,7 +34,6 @@ TIMELINES = st.builds(Timeline, st.lists(LANES, max_size=4), st.integers(0, 9))
 
 
 # A busy machine is no reason to fail.
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TIMELINES)
 def test_a_timeline_survives_its_json(timeline: Timeline) -> None:
     report = Report(timeline=timeline, extra={"modules": [1]})

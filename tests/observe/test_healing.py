@@ -127,7 +127,7 @@ TWINS = OPS | {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(sorted(OPS)), min_size=1, max_size=8))
 def test_random_chains(names):
     def chain(table):

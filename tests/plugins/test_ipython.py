@@ -46,7 +46,7 @@ def outputs() -> list[Any]:
         "%reload_ext torchsan\n%unload_ext torchsan",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    client = nbclient.NotebookClient(notebook, timeout=300, allow_errors=True)
+    client = nbclient.NotebookClient(notebook, timeout=None, allow_errors=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(SRC))
         client.execute()

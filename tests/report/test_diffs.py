@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from torchsan.report.diffs import Edit, edits
@@ -22,7 +22,6 @@ def _apply(lines: list[str], changes: list[Edit]) -> list[str]:
 
 
 # A busy machine is no reason to fail.
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LINES, LINES, st.integers(0, 3))
 def test_edits_turn_the_old_text_into_the_new(old: list[str], new: list[str], context: int) -> None:
     diff = "\n".join(difflib.unified_diff(old, new, "a/f.py", "b/f.py", n=context, lineterm=""))

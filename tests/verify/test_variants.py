@@ -172,7 +172,7 @@ def test_another_distribution_is_unfaithful_and_its_program_fails_by_itself() ->
         pytest.skip("this torch refuses to trace it")
     assert capture.outcome == "unfaithful"
     assert capture.counterexample is not None
-    done = subprocess.run([sys.executable, "-c", capture.counterexample], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", capture.counterexample], capture_output=True, text=True)
     assert "AssertionError" in done.stderr
 
 
@@ -193,7 +193,7 @@ def test_what_the_budget_left_out_is_not_called_faithful() -> None:
 
 def test_the_truth_knows_whether_a_model_draws() -> None:
     for model, random in ((Noisy(1.0), True), (nn.Linear(3, 3), False)):
-        truth = Truth(Subject(model, (torch.ones(2, 3),), {}), time.perf_counter() + 30)
+        truth = Truth(Subject(model, (torch.ones(2, 3),), {}), time.perf_counter() + 600)
         truth.establish()
         truth.explore(values=2, sizes=2)
         assert truth.random is random

@@ -7,11 +7,11 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchsan.check.balance import looks_whole
-from torchsan.check.excerpt import divided
-from torchsan.check.files import Source
-from torchsan.check.prefilter import Suspects, suspects
-from torchsan.check.suppress import apply, suppressions
+from torchsan.check.choosing.files import Source
+from torchsan.check.choosing.suppress import apply, suppressions
+from torchsan.check.reading.balance import looks_whole
+from torchsan.check.reading.excerpt import divided
+from torchsan.check.reading.prefilter import Suspects, suspects
 from torchsan.model import Finding
 
 
@@ -55,9 +55,9 @@ def analyse(source: Source, *, possible: bool = False, thorough: bool = True) ->
 
 
 def _findings(source: Source, chosen: Suspects, thorough: bool) -> list[Finding]:
-    from torchsan.check.engine import facts_of
     from torchsan.check.facts import Flow
-    from torchsan.check.program import Program
+    from torchsan.check.following.engine import facts_of
+    from torchsan.check.reading.program import Program
     from torchsan.rules import all_rules
 
     tree = _tree(source, chosen, thorough)

@@ -16,6 +16,7 @@ from torchsan.model.source import shown_path
 from torchsan.version import __version__
 
 Stamp = tuple[int, int]
+ROOMS = ("choosing", "reading", "modelling", "telling", "following")
 
 
 def default_folder() -> Path:
@@ -27,7 +28,8 @@ def fingerprint() -> str:
     """Changes whenever the tool would answer differently: version, Python, and our own files."""
     root = Path(__file__).parent.parent
     parts = [__version__, table_version(), sys.version]
-    for folder in ("check", "rules", "effects", "fix", "fix/rewrites"):
+    rooms = [f"check/{room}" for room in ROOMS]
+    for folder in ("check", *rooms, "rules", "effects", "fix", "fix/rewrites"):
         parts += [f"{e.name}{e.stat().st_mtime_ns}" for e in sorted(os.scandir(root / folder), key=lambda e: e.name)]
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchsan.check.analyse import Result, analyse
 from torchsan.check.cache import Cache, Stamp, digest_of
-from torchsan.check.files import Unreadable, source_of
+from torchsan.check.choosing.files import Unreadable, source_of
 from torchsan.model.source import shown_path
 
 # Below this, starting processes costs more than it saves.

@@ -12,3 +12,5 @@ VERBS = {
     "fix": "propose the smallest edits, prove them by running, show a diff",
     "explain": "tell about a rule: what it is, why, how to fix it",
 }
+
+RUNS_PROGRAMS = {"run", "verify", "fix"}

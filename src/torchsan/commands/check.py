@@ -10,11 +10,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchsan.check import baseline
 from torchsan.check.analyse import Result, analyse
 from torchsan.check.cache import default_folder
-from torchsan.check.config import Config, codes, load
-from torchsan.check.files import Source, Unreadable, changed_since, decoded, find_files
+from torchsan.check.choosing import baseline
+from torchsan.check.choosing.config import Config, codes, load
+from torchsan.check.choosing.files import Source, Unreadable, changed_since, decoded, find_files
 from torchsan.check.runner import Progress, check_files, default_jobs
 from torchsan.commands.output import CLEAN, FAILED, FOUND, add_output_options, check_output, emit
 from torchsan.errors import UsageError
@@ -202,7 +202,7 @@ def _without_known(findings: list[Finding], config: Config, args: argparse.Names
 def _show_cells(findings: list[Finding]) -> None:
     """Make the lines of notebook cells known to renderers, and forget lines of files that have changed."""
     linecache.checkcache()
-    from torchsan.check.files import read
+    from torchsan.check.choosing.files import read
 
     notebooks = {f.primary.path.rpartition(":cell ")[0] for f in findings}
     for path in notebooks - {""}:

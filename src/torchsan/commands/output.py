@@ -8,6 +8,7 @@ import shutil
 import sys
 from typing import TextIO
 
+from torchsan.console import say
 from torchsan.errors import UsageError
 from torchsan.model import Report
 from torchsan.report import FORMATS, Options, render
@@ -71,5 +72,4 @@ def emit(report: Report, args: argparse.Namespace, *, stream: TextIO | None = No
     if args.output:
         _write(args.output, text)
     elif text:
-        target.write(text)
-        target.flush()
+        say(text, target)

@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_output, emit
+from torchsan.commands.output import CLEAN, FAILED, FOUND, add_output_options, check_output, emit
 from torchsan.errors import UsageError
 from torchsan.model import Finding, Report
 from torchsan.observe import program
@@ -23,7 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "torchsan run [options] (SCRIPT | -m MODULE) [arguments of the program …]"
     add_output_options(parser)
     group = parser.add_argument_group("watching")
-    group.add_argument("--strict", action="store_true", help="exit with 1 when there are findings")
+    group.add_argument(
+        "--strict", action="store_true", help="exit with 1 when there are findings, with 2 when not all was watched"
+    )
     group.add_argument("--fail-fast", action="store_true", help="stop at the first finding")
     group.add_argument("--at-write", action="store_true", help="report when a saved value is written, not at backward")
     group.add_argument("--steps", type=_positive, metavar="N", help="stop after N backward passes")
@@ -82,6 +84,8 @@ class _Session:
             status = 1
         else:
             self._finish(None)
+        if self.args.strict and "stepped_aside" in self.report.extra:
+            return FAILED
         if self.args.strict or (self.args.fail_fast and status == 0):
             return FOUND if self.report.alarms else status
         return status
@@ -122,8 +126,14 @@ class _Session:
         if wanted or self.report.findings or self.report.notes:
             emit(self.report, self.args, stream=sys.stderr)
         if error is not None:
-            explained = isinstance(getattr(error, "__torchsan__", None), list)
+            explained = type(_told_of(error)) is list
             program.print_traceback(error, _ours_or_torch if explained else _ours)
+
+
+def _told_of(error: BaseException) -> object:
+    """What the recorder wrote beside the exception, which may be of a class that answers for itself."""
+    held = BaseException.__dict__["__dict__"].__get__(error)
+    return dict.get(held, "__torchsan__")
 
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

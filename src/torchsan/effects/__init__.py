@@ -3,6 +3,6 @@
 The tables are made by `python -m torchsan.effects.probe` and loaded without torch.
 """
 
-from torchsan.effects.table import OpEffects, lookup, names, table_version
+from torchsan.effects.table import OpEffects, differing_versions, installed_torch, lookup, names, table_version
 
-__all__ = ["OpEffects", "lookup", "names", "table_version"]
+__all__ = ["OpEffects", "differing_versions", "installed_torch", "lookup", "names", "table_version"]

@@ -1,4 +1,4 @@
-"""Make the effects table: `python -m torchsan.effects.probe [--op NAME …] [--output FILE]`.
+"""Make the effects table: `python -m torchsan.effects.probe [--op NAME …] [--output DIR]`.
 
 Writes, aliases and random draws come from the schemas of torch's ops; what a gradient needs comes from
 running torch's own operator and module databases (torch.testing, which wants `expecttest` installed).
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m torchsan.effects.probe", description=__doc__)
     parser.add_argument("--op", action="append", help="only this op, printed instead of written")
-    parser.add_argument("--output", type=Path, help="where the table goes")
+    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("tables"), help="folder of the tables")
     args = parser.parse_args(argv)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -39,18 +39,30 @@ def main(argv: list[str] | None = None) -> int:
     if args.op:
         print(json.dumps(rows, indent=1))
         return 0
-    version = torch.__version__.partition("+")[0]
-    target = args.output or Path(__file__).with_name("tables") / f"torch-{version}.json"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(dumped(version, rows), encoding="utf-8")
-    print(f"{target}: {len(rows)} ops")
+    keep(args.output, torch.__version__.partition("+")[0], rows)
     return 0
 
 
-def dumped(version: str, rows: dict[str, Row]) -> str:
+def keep(folder: Path, version: str, rows: dict[str, Row]) -> None:
+    """One torch gives the table; of every other the rows that differ are kept."""
+    table, differences = folder / "ops.json", folder / "differences.json"
+    base = json.loads(table.read_text(encoding="utf-8"))
+    known = json.loads(differences.read_text(encoding="utf-8"))
+    if version == base["torch"]:
+        table.write_text(f'{{"torch": "{version}", "ops": {{\n{_lines(rows)}\n}}}}\n', encoding="utf-8")
+        known[version] = {}
+    else:
+        every = rows.keys() | base["ops"].keys()
+        known[version] = {n: rows.get(n) for n in every if rows.get(n) != base["ops"].get(n)}
+    versions = sorted(known, key=lambda v: [int(part) for part in v.split(".")])
+    told = ",\n".join(f'"{v}": {{\n{_lines(known[v])}\n}}' for v in versions)
+    differences.write_text(f"{{{told}}}\n", encoding="utf-8")
+    print(f"torch {version}: {len(rows)} ops, {len(known[version])} not as in the table")
+
+
+def _lines(rows: dict[str, Any]) -> str:
     """One op a line: small, and readable in a diff."""
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(rows[name])}" for name in sorted(rows))
-    return f'{{"torch": "{version}", "ops": {{\n{lines}\n}}}}\n'
+    return ",\n".join(f"{json.dumps(name)}: {json.dumps(rows[name])}" for name in sorted(rows))
 
 
 def probe(only: Iterable[str] | None = None) -> dict[str, Row]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -88,31 +90,75 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 @cache
-def _table(version: str = "") -> dict[str, Any]:
-    files = sorted(Path(__file__).with_name("tables").glob("torch-*.json"), key=_version_of)
-    chosen = next((f for f in files if f.stem == f"torch-{version}"), files[-1])
-    data: dict[str, Any] = json.loads(chosen.read_text(encoding="utf-8"))
+def _rows() -> dict[str, Any]:
+    """The ops as the torch at hand has them: the table, with what is different in that version."""
+    rows: dict[str, Any] = _read("ops.json")["ops"]
+    changed = _differences().get(table_version(), {})
+    return {name: row for name, row in {**rows, **changed}.items() if row is not None}
+
+
+def _read(name: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(Path(__file__).with_name("tables").joinpath(name).read_text(encoding="utf-8"))
     return data
 
 
-def _version_of(file: Path) -> tuple[int, ...]:
-    return tuple(int(part) for part in file.stem.partition("-")[2].split(".") if part.isdigit())
+@cache
+def _differences() -> dict[str, dict[str, Any]]:
+    """By version of torch: the rows that are not as in the table; None for an op that is not there."""
+    return _read("differences.json")
 
 
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+@cache
 def table_version() -> str:
-    """The torch version that the table was probed on."""
-    version: str = _table()["torch"]
-    return version
+    """Of the torch versions that were probed, the newest that is not newer than the torch at hand."""
+    probed = sorted(_differences(), key=_numbers)
+    at_hand = installed_torch()
+    if at_hand is None:
+        return probed[-1]
+    return next((v for v in reversed(probed) if _numbers(v) <= _numbers(at_hand)), probed[0])
+
+
+@cache
+def installed_torch() -> str | None:
+    """The version of the torch at hand, read off its files: nothing of it is imported."""
+    try:
+        spec = importlib.util.find_spec("torch")
+        folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+        text = Path(folders[0], "version.py").read_text(encoding="utf-8")
+    except (OSError, ValueError, IndexError):
+        return None
+    found = re.search(r"^__version__ = ['\"]([^'\"]+)", text, re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def differing_versions(name: str) -> list[str]:
+    """Probed versions of torch in which an op does other than in the one that is used here."""
+    key = _key(name)
+    if key is None:
+        return []
+    used = _rows().get(key)
+    base = _read("ops.json")["ops"].get(key)
+    return [v for v in sorted(_differences(), key=_numbers) if _differences()[v].get(key, base) != used]
 
 
 def names() -> list[str]:
-    return list(_table()["ops"])
+    return list(_rows())
 
 
 @cache
 def lookup(name: str) -> OpEffects | None:
     """The effects of an op by the name people use: `exp`, `torch.exp`, `Tensor.mul_`, `F.softmax`, `nn.ReLU`."""
-    rows = _table()["ops"]
+    key = _key(name)
+    return None if key is None else _row(key, _rows()[key])
+
+
+def _key(name: str) -> str | None:
+    """Under which name the table has the op."""
+    rows = _rows()
     bare = name
     for prefix in _PREFIXES:
         if bare.startswith(prefix):
@@ -127,7 +173,7 @@ def lookup(name: str) -> OpEffects | None:
         found = rows.get(space + bare)
         if found is not None:
             same = found.get("same_as")
-            return _row(same, rows[same]) if same in rows else _row(space + bare, found)
+            return same if same in rows else space + bare
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from torchsan.check.torch_names import MAY_SHARE
+from torchsan.check.modelling.names import MAY_SHARE
 from torchsan.effects import lookup
 from torchsan.fix.candidates import Candidate
 from torchsan.fix.rewrites import syntax

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from torchsan.check.analyse import analyse
-from torchsan.check.files import source_of
+from torchsan.check.choosing.files import source_of
 from torchsan.errors import UsageError
 from torchsan.fix.candidates import Candidate, Sources, candidates
 from torchsan.fix.files import is_users

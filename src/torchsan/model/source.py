@@ -14,7 +14,10 @@ def shown_path(path: str) -> str:
     if path.startswith("<"):
         return path
     full = os.path.normpath(os.path.join(START, path))
-    return os.path.relpath(full, START) if full.startswith(START + os.sep) else full
+    below = os.path.normcase(full).startswith(os.path.normcase(START + os.sep))
+    shown = os.path.relpath(full, START) if below else full
+    # Reports travel between systems: forward slashes are understood on all of them.
+    return shown.replace(os.sep, "/")
 
 
 def real_path(path: str) -> str:

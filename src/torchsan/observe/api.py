@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from torchsan.model import Finding, Report
 from torchsan.observe.freezing import freeze, thaw
 from torchsan.observe.healing import heal
+from torchsan.observe.objects import told_of
 from torchsan.observe.recorder import Recorder
 from torchsan.report import Options, render
 
@@ -67,8 +68,8 @@ class watch:
 
 
 def _put_into_message(error: BaseException) -> None:
-    findings = getattr(error, "__torchsan__", None)
-    if not isinstance(findings, list) or not findings:
+    findings = told_of(error)
+    if type(findings) is not list or not findings:
         return
     text = render(Report(findings=findings), "full", Options())
     error.args = (f"{text.rstrip()}\n\ntorch's own words: {error}",)

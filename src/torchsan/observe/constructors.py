@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
+import functools
 import sys
 import weakref
-from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -13,40 +12,34 @@ import torch
 
 from torchsan.model import Place
 from torchsan.observe.names import local_names
+from torchsan.observe.objects import attributes_of, is_a
 from torchsan.observe.patches import Patches
-from torchsan.observe.sites import Site, site_of
+from torchsan.observe.sites import USER, Site, kind_of, site_of
 
-_made: weakref.WeakKeyDictionary[torch.nn.Module, Site] = weakref.WeakKeyDictionary()
-
-
-@cache
-def _inplace_classes() -> list[type]:
-    found = []
-    for value in vars(torch.nn).values():
-        if isinstance(value, type) and issubclass(value, torch.nn.Module) and "__init__" in vars(value):
-            try:
-                if "inplace" in inspect.signature(value).parameters:
-                    found.append(value)
-            except (TypeError, ValueError):
-                continue
-    return list(dict.fromkeys(found))
+# By address, since a module of the user's may define `__eq__` and `__hash__`.
+_made: dict[int, tuple[weakref.ref[torch.nn.Module], Site]] = {}
 
 
 def install(patches: Patches) -> None:
-    for cls in _inplace_classes():
-        patches.set(cls, "__init__", _wrap(cls.__init__))  # type: ignore[misc]
+    # Every layer comes by here, whichever class of its own defines `__init__`.
+    patches.set(torch.nn.Module, "__init__", _wrap(torch.nn.Module.__init__))
 
 
 def _wrap(original: Any) -> Any:
+    @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        if getattr(self, "inplace", False):
-            _made[self] = site_of(sys._getframe(1))
+        key = id(self)
+        _made[key] = (weakref.ref(self, lambda _: _made.pop(key, None)), site_of(_maker(sys._getframe(1))))
 
-    __init__.__wrapped__ = original  # type: ignore[attr-defined]
-    __init__.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
-    __init__.__doc__ = original.__doc__
     return __init__
+
+
+def _maker(frame: FrameType) -> FrameType:
+    """A layer of the user's own class calls us from its own `__init__`; who called that made the layer."""
+    if frame.f_code.co_name == "__init__" and kind_of(frame.f_code) == USER and frame.f_back is not None:
+        return frame.f_back
+    return frame
 
 
 def layer_site(frame: FrameType | None) -> Site | None:
@@ -55,10 +48,17 @@ def layer_site(frame: FrameType | None) -> Site | None:
         if frame is None or not _made:
             return None
         if frame.f_code.co_name == "forward" and frame.f_code.co_argcount:
-            layer = local_names(frame).get("self")
-            return _made.get(layer) if isinstance(layer, torch.nn.Module) else None
+            return _maker_of(local_names(frame).get("self"))
         frame = frame.f_back
     return None
+
+
+def _maker_of(layer: Any) -> Site | None:
+    known = _made.get(id(layer))
+    if known is None or known[0]() is not layer or not is_a(layer, torch.nn.Module):
+        return None
+    asked = attributes_of(layer).get("inplace")
+    return known[1] if type(asked) in (bool, int) and asked else None
 
 
 def constructor_of(frame: FrameType | None) -> Place | None:

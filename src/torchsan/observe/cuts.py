@@ -14,6 +14,7 @@ from torchsan.model import Place
 from torchsan.model.events import GradientCut, Line, Memory
 from torchsan.observe import expressions as syntax
 from torchsan.observe import nodes
+from torchsan.observe.objects import is_a, is_honest, is_tensor
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of
 
@@ -44,7 +45,7 @@ class CutFinder:
         sites = self._sites
 
         def detach(tensor: Any) -> Any:
-            if tensor.requires_grad:
+            if _requires_grad(tensor):
                 sites.add(site_of(sys._getframe(1)))
             return original(tensor)
 
@@ -55,7 +56,7 @@ class CutFinder:
         sites = self._sites
 
         def tensor(*args: Any, **kwargs: Any) -> Any:
-            if args and isinstance(args[0], torch.Tensor) and args[0].requires_grad:
+            if args and is_tensor(args[0]) and _requires_grad(args[0]):
                 sites.add(site_of(sys._getframe(1)))
             return original(*args, **kwargs)
 
@@ -64,7 +65,7 @@ class CutFinder:
 
     def _showwarning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def showwarning(message: Any, *args: Any, **kwargs: Any) -> None:
-            if NON_LEAF in str(message) and self.recorder.active:
+            if self.recorder.active and is_a(message, UserWarning) and NON_LEAF in _text(message):
                 try:
                     self._non_leaf_grad(sys._getframe(1))
                 except Exception as error:
@@ -161,6 +162,16 @@ class CutFinder:
             if found is not None:
                 by, cut = syntax.text_of(found), Line(file.place(found, site.place))
         return self.recorder.emit(GradientCut(Memory(name), cut, "no-graph", Line(site.place), by))
+
+
+def _requires_grad(tensor: Any) -> bool:
+    """Without asking a subclass, whose answer may be anything."""
+    return is_tensor(tensor) and is_honest(type(tensor)) and tensor.requires_grad
+
+
+def _text(warning: UserWarning) -> str:
+    """What torch warns with; a warning of the user's own class is not asked."""
+    return str(warning) if type(warning) is UserWarning else ""
 
 
 def _cut_value(expression: ast.Call) -> str:

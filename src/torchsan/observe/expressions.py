@@ -21,6 +21,7 @@ class File:
         self.parents: dict[ast.AST, ast.AST] = {}
         self.by_range: dict[tuple[int, int, int, int], list[ast.AST]] = {}
         self.lines = text.splitlines()
+        self._within: dict[ast.AST, list[ast.AST]] = {}
         for node in ast.walk(self.tree):
             for child in ast.iter_child_nodes(node):
                 self.parents[child] = node
@@ -45,6 +46,13 @@ class File:
         key = (place.line, place.column, place.end_line, place.end_column)
         nodes = self.by_range.get(key)
         return nodes[-1] if nodes else None
+
+    def within(self, node: ast.AST) -> list[ast.AST]:
+        """The node and everything in it, as `ast.walk` has it, walked once."""
+        found = self._within.get(node)
+        if found is None:
+            found = self._within[node] = list(ast.walk(node))
+        return found
 
     def up(self, node: ast.AST) -> Iterator[ast.AST]:
         """The node and everything around it."""
@@ -174,7 +182,7 @@ def _same_position(targets: ast.expr, name: str, values: ast.expr) -> ast.expr:
 def binding(file: File, function: Function, name: str, before: int) -> tuple[ast.stmt, ast.expr] | None:
     """The last statement at or above line `before` that binds `name` in this function, and its value."""
     found: tuple[ast.stmt, ast.expr] | None = None
-    for node in ast.walk(function):
+    for node in file.within(function):
         line = getattr(node, "lineno", 0)
         if line > before or (found is not None and line < found[0].lineno):
             continue

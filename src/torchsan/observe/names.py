@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from torchsan.model.events import Memory
+from torchsan.observe.objects import attributes_of, is_a, is_tensor, items_of, module_of, tensors_of
 from torchsan.observe.sites import user_frames
-from torchsan.observe.tensors import memory_of
+from torchsan.observe.tensors import memory_of, shape_of
 
 _MAX_ATTRIBUTES = 400
 
@@ -24,9 +25,10 @@ def local_names(frame: FrameType) -> dict[str, Any]:
     the user's tensors until the function returns; it is emptied again here.
     """
     names = frame.f_locals
-    copied = dict(names)
+    # The body of a class runs in whatever its metaclass prepared.
+    copied: dict[str, Any] = dict(dict.items(names)) if is_a(names, dict) else {}
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        names.clear()
+        names.clear()  # a plain dictionary, made by the interpreter
     return copied
 
 
@@ -37,27 +39,20 @@ def variables(frames: Iterable[FrameType]) -> Iterator[tuple[str, Any]]:
         last = frame
         yield from local_names(frame).items()
     if last is not None:
-        yield from ((name, value) for name, value in last.f_globals.items() if not name.startswith("__"))
+        yield from ((name, value) for name, value in list(dict.items(last.f_globals)) if not name.startswith("__"))
 
 
 def _modules_in(name: str, value: Any) -> Iterator[tuple[str, torch.nn.Module]]:
     """Modules held by a variable: itself, or in the attributes of a plain object or a container."""
-    if isinstance(value, torch.nn.Module):
+    if is_a(value, torch.nn.Module):
         yield name, value
-    elif isinstance(value, (list, tuple)) and len(value) <= 32:
-        for index, item in enumerate(value):
-            if isinstance(item, torch.nn.Module):
-                yield f"{name}[{index}]", item
-    elif isinstance(value, dict) and len(value) <= 32:
-        for key, item in value.items():
-            if isinstance(item, torch.nn.Module):
-                yield f"{name}[{key!r}]", item
-    elif type(value).__module__ not in ("builtins", "torch") and not isinstance(value, (type, torch.Tensor)):
-        attributes = getattr(value, "__dict__", None)
-        if isinstance(attributes, dict) and len(attributes) <= _MAX_ATTRIBUTES:
-            for key, item in list(attributes.items()):
-                if isinstance(item, torch.nn.Module):
-                    yield f"{name}.{key}", item
+        return
+    held = items_of(value, 32)
+    if not held and module_of(value) not in ("builtins", "torch") and not is_a(value, type) and not is_tensor(value):
+        held = [(f".{key}", item) for key, item in attributes_of(value, _MAX_ATTRIBUTES).items()]
+    for key, item in held:
+        if is_a(item, torch.nn.Module):
+            yield f"{name}{key}", item
 
 
 def modules(frames: list[FrameType]) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -72,24 +67,21 @@ def modules(frames: list[FrameType]) -> Iterator[tuple[str, torch.nn.Module]]:
 def in_modules(memory: int, frames: list[FrameType]) -> Memory | None:
     """The parameter or buffer that owns this memory, as `model.layers.3.weight`."""
     for path, module in modules(frames):
-        for name, parameter in module.named_parameters():
-            if memory_of(parameter) == memory:
-                return Memory(f"{path}.{name}", "parameter", tuple(parameter.shape))
-        for name, buffer in module.named_buffers():
-            if memory_of(buffer) == memory:
-                return Memory(f"{path}.{name}", "buffer", tuple(buffer.shape))
+        for name, tensor, kind in tensors_of(module):
+            if memory_of(tensor) == memory:
+                return Memory(f"{path}.{name}", kind, shape_of(tensor))
     return None
 
 
 def in_variables(memory: int, frames: list[FrameType]) -> str:
     """A local variable (or attribute of `self`) whose tensor has this memory; empty when there is none."""
     for name, value in variables(frames):
-        if isinstance(value, torch.Tensor):
+        if is_tensor(value):
             if memory_of(value) == memory:
                 return name
-        elif name == "self" and not isinstance(value, torch.nn.Module):
-            for key, item in list(getattr(value, "__dict__", {}).items())[:_MAX_ATTRIBUTES]:
-                if isinstance(item, torch.Tensor) and memory_of(item) == memory:
+        elif name == "self" and not is_a(value, torch.nn.Module):
+            for key, item in list(attributes_of(value).items())[:_MAX_ATTRIBUTES]:
+                if is_tensor(item) and memory_of(item) == memory:
                     return f"self.{key}"
     return ""
 

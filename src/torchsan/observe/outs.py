@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
+from torchsan.observe.objects import attributes_of, class_members, is_a
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import USER, kind_of_path
 
@@ -42,9 +43,11 @@ class OutFinder:
 
     def install(self, patches: Patches) -> None:
         for module in list(sys.modules.values()):
-            path = getattr(module, "__file__", None)
-            if isinstance(path, str) and kind_of_path(path) == USER:
-                self._look_at_module(module)
+            # What stands in `sys.modules` need not be a module.
+            names = attributes_of(module) if is_a(module, ModuleType) else {}
+            path = names.get("__file__")
+            if type(path) is str and kind_of_path(path) == USER:
+                self._look_at_module(names)
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if kind_of_path(frame.f_code.co_filename) == USER:
@@ -67,10 +70,11 @@ class OutFinder:
                 if callable(function) and not isinstance(function, type):
                     self._watch(home, name)
 
-    def _look_at_module(self, module: Any) -> None:
-        for value in list(vars(module).values()):
-            members = vars(value).values() if isinstance(value, type) else (value,)
+    def _look_at_module(self, names: dict[str, Any]) -> None:
+        for value in names.values():
+            members = list(class_members(value).values()) if is_a(value, type) else [value]
             for member in members:
-                function = getattr(member, "__func__", member)
-                if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+                function = member.__func__ if type(member) in (staticmethod, classmethod) else member
+                # Code of another module has its own turn there; names of modules can be anything.
+                if type(function) is FunctionType and kind_of_path(function.__code__.co_filename) == USER:
                     self.look_at(function.__code__)

@@ -194,6 +194,8 @@ class Recorder:
         if os.environ.get("TORCHSAN_DEBUG"):
             traceback.print_exception(error, file=sys.stderr)
         self.report.notes.append(f"internal error: the recorder stepped aside ({_brief(error)})")
+        # In the summary, and so in every format: what happened from here on was not watched.
+        self.report.extra.setdefault("stepped_aside", _brief(error))
         if self.active:
             self.active = False
             self.patches.remove()
@@ -207,7 +209,11 @@ class Recorder:
 def _brief(error: BaseException) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1:] or None
     where = f" at {os.path.basename(last[0].filename)}:{last[0].lineno}" if last else ""
-    return f"{type(error).__name__}: {error}{where}"
+    try:
+        text = str(error)
+    except Exception:
+        text = "no message"
+    return f"{type(error).__name__}: {text}{where}"
 
 
 def shield(method: Callable[..., Any]) -> Callable[..., Any]:

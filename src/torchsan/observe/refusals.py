@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from types import FrameType, TracebackType
+from types import FrameType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from torchsan.model import Place
 from torchsan.model.events import Line, Memory, Reason, RefusedWrite, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.names import local_names, name_memory
+from torchsan.observe.objects import class_attribute, is_tensor, text_of, told_of
 from torchsan.observe.sites import USER, frame_place, kind_of, place_in, site_of, user_frames
-from torchsan.observe.tensors import memory_of
+from torchsan.observe.tensors import memory_of, shape_of
 
 if TYPE_CHECKING:
     from torchsan.observe.recorder import Recorder
@@ -32,9 +31,7 @@ PATTERNS: tuple[tuple[Reason, str], ...] = (
 
 
 def reason_of(error: BaseException) -> Reason | None:
-    if not isinstance(error, (RuntimeError, TypeError)):
-        return None
-    text = str(error)
+    text = text_of(error)
     return next((reason for reason, pattern in PATTERNS if re.search(pattern, text, re.S)), None)
 
 
@@ -90,13 +87,13 @@ def origin_line(place: Place, name: str) -> Line | None:
 def refused(recorder: Recorder, error: BaseException, frame: FrameType, *, op: str = "", tensor: Any = None) -> None:
     """Tell the rules about a write that torch refused, once for each exception."""
     reason = reason_of(error)
-    if reason is None or getattr(error, "__torchsan__", None) is not None:
+    if reason is None or told_of(error) is not None:
         return
     line = line_of(frame)
     place = site_of(frame).place
     name = written_name(place)
-    memory = Memory(name, shape=tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else ())
-    if isinstance(tensor, torch.Tensor):
+    memory = Memory(name, shape=shape_of(tensor) if is_tensor(tensor) else ())
+    if is_tensor(tensor):
         known = name_memory(memory_of(tensor), frame, memory.shape)
         if known.kind != "tensor" or not name:
             memory = Memory(name or known.name, known.kind, known.shape)
@@ -132,12 +129,13 @@ def _first_inference_line(frame: FrameType, name: str, place: Place) -> Line | N
 
 def _custom_function_write(frame: FrameType, tensor: Any) -> Line | None:
     """The write inside the `forward` of the custom Function that made this tensor."""
-    function = getattr(getattr(tensor, "grad_fn", None), "_forward_cls", None)
-    if function is None:
+    node = tensor.grad_fn if is_tensor(tensor) else None
+    function = class_attribute(type(node), "_forward_cls")
+    forward = class_attribute(function, "forward") if function is not None else None
+    forward = forward.__func__ if type(forward) is staticmethod else forward
+    if type(forward) is not FunctionType or kind_of(forward.__code__) != USER:
         return None
-    code = getattr(function.forward, "__code__", None)
-    if code is None or kind_of(code) != USER:
-        return None
+    code = forward.__code__
     file = syntax.file_of(code.co_filename)
     if file is None:
         return None
@@ -156,7 +154,7 @@ def _custom_function_write(frame: FrameType, tensor: Any) -> Line | None:
 def explain_uncaught(recorder: Recorder, error: BaseException) -> None:
     """Last chance for an exception that no sensor saw at its origin."""
     frame = innermost_user_frame(error.__traceback__)
-    if frame is None or getattr(error, "__torchsan__", None) is not None:
+    if frame is None or told_of(error) is not None:
         return
     at, lasti = frame
     reason = reason_of(error)

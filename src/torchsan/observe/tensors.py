@@ -9,16 +9,30 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from torchsan import compat
+from torchsan.observe.objects import is_honest, is_tensor
+
 _storage = torch._C.TensorBase.untyped_storage
+_shape = torch._C.TensorBase.shape.__get__
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def memory_of(tensor: Any) -> int | None:
     """The identity of a tensor's memory, shared by all its views and aliases; None where it has none."""
     try:
-        return int(_storage(tensor)._cdata)
+        if type(tensor) in _PLAIN:
+            return _storage(tensor)._cdata  # type: ignore[no-any-return]
+        with torch._C.DisableTorchFunctionSubclass():
+            return int(_storage(tensor)._cdata)
     except Exception:
         # Sparse, functorch-wrapped and other tensors without a storage of their own.
         return None
+
+
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape, without asking a subclass."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tuple(_shape(tensor))
 
 
 def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
@@ -32,19 +46,17 @@ def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def fingerprint(tensor: torch.Tensor) -> object:
-    """A value that changes when the contents do; None where there are none to look at.
+    """A value that changes when the contents do; None where they cannot be looked at.
 
-    Draws nothing at random and bumps no version.
+    Draws nothing at random and bumps no version. Contents on another device are left alone: to read them would make
+    the device wait.
     """
     try:
-        data = torch._C.TensorBase.detach(tensor)
-        if data.is_meta or data.numel() == 0 or data.is_quantized:
+        if tensor.device.type != "cpu" or tensor.numel() == 0 or tensor.is_quantized:
             return None
-        if data.device.type != "cpu":
-            return data.hash_tensor().item(), data.sum(dtype=torch.float64).item()
-        with torch.no_grad():
-            data = data.contiguous()
-        return _checksum(data.data_ptr(), data.numel() * data.element_size())
+        with compat.unseen(), torch.no_grad():
+            data = torch._C.TensorBase.detach(tensor).contiguous()
+            return _checksum(data.data_ptr(), data.numel() * data.element_size())
     except Exception:
         return None
 
@@ -60,11 +72,11 @@ def _checksum(address: int, size: int) -> int:
 
 
 def is_plain(tensor: Any) -> bool:
-    """A tensor whose memory we can reason about: dense, with data, not inside a functorch transform."""
+    """A tensor whose memory we can reason about: dense, not inside a functorch transform."""
     return (
-        isinstance(tensor, torch.Tensor)
+        is_tensor(tensor)
+        and is_honest(type(tensor))
         and not is_lazy(tensor)
         and tensor.layout is torch.strided
-        and not tensor.is_meta
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )

@@ -13,8 +13,8 @@ from pygls.lsp.server import LanguageServer
 from pygls.workspace import TextDocument
 
 from torchsan.check.analyse import analyse
-from torchsan.check.config import Config, load
-from torchsan.check.files import Source
+from torchsan.check.choosing.config import Config, load
+from torchsan.check.choosing.files import Source
 from torchsan.errors import UsageError
 from torchsan.fix.source import encoded
 from torchsan.fix.static import with_fixes

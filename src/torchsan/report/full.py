@@ -130,7 +130,10 @@ def lines(report: Report, options: Options) -> Iterator[Text]:
     yield from captures.lines(report)
     for note in report.notes:
         yield Text(f"torchsan: {note}")
-    if findings:
+    if "stepped_aside" in report.extra:
+        told = summary_line(findings) or "no findings"
+        yield Text(f"torchsan: {told}, but the recorder stepped aside early: not all of the run was watched", "bold")
+    elif findings:
         yield Text(f"torchsan: {summary_line(findings)}", "bold")
 
 

@@ -16,9 +16,11 @@ When to ignore. Never: the gradient cannot be computed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torchsan.check.facts import stated
+from torchsan.effects import differing_versions, table_version
 from torchsan.model import Finding, Fix
 from torchsan.model.events import StaleSave
 from torchsan.rules import finding
@@ -71,7 +73,14 @@ def judge(event: Any, history: Any) -> Finding | None:
 
 
 def check(fact: Any, flow: Any) -> Finding | None:
-    return stated(judge(fact.event, flow), fact)
+    found = stated(judge(fact.event, flow), fact)
+    if found is None:
+        return None
+    op = fact.event.save.op
+    if others := differing_versions(op):
+        note = f"`{op}` saves other values in torch {', '.join(others)}; this is torch {table_version()}"
+        return replace(found, notes=(*found.notes, note))
+    return found
 
 
 def _notes(event: StaleSave) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import Read, next_reads
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
 from torchsan.observe.names import local_names
+from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.sites import frame_place
 from torchsan.observe.tensors import memory_of
 
@@ -41,7 +42,7 @@ def events_of(writing: Writing) -> Iterator[Event]:
 def _second_name(writing: Writing) -> Iterator[Event]:
     """`old = x; x.add_(1); x - old`: both names are read afterwards as if they were two tensors."""
     frame = writing.top
-    names = {n: v for n, v in local_names(frame).items() if isinstance(v, torch.Tensor)}
+    names = {n: v for n, v in local_names(frame).items() if is_tensor(v)}
     written = _written_names(writing, names)
     if not written:
         return
@@ -156,11 +157,11 @@ def _takes_value(user: ast.AST | None, whole: ast.AST, name: str) -> bool:
 
 def _constant_counter(writing: Writing) -> bool:
     """`n.add_(1)`: a number that counts is meant to change."""
-    return writing.tensor.numel() == 1
+    return bool(writing.tensor.numel() == 1)
 
 
 def _data(writing: Writing) -> bool:
-    return any(isinstance(value, torch.Tensor) for value in writing.args[1:])
+    return any(is_tensor(value) for value in writing.args[1:])
 
 
 # -- the caller's tensor ---------------------------------------------------------------------------
@@ -171,7 +172,10 @@ def _callers_tensor(writing: Writing) -> Iterator[Event]:
     explicit, as_new, sure = writing.written is not None, False, "proved"
     if not writing.tensor.is_floating_point() and not writing.tensor.is_complex():
         return
+    memory = memory_of(writing.tensor)
     if explicit:
+        if len(writing.frames) < 2 or not _is_argument(memory, writing.top):
+            return
         manner = _manner_for_caller(writing)
         if not manner.of_the_value:
             if manner is not Manner.ACCUMULATED:
@@ -183,7 +187,6 @@ def _callers_tensor(writing: Writing) -> Iterator[Event]:
             return
     elif not writing.manner.of_the_value:
         sure = "possible"
-    memory = memory_of(writing.tensor)
     for index in range(1 if explicit else 0, min(len(writing.frames), CALLERS)):
         if index and not _is_argument(memory, writing.frames[index - 1]):
             return
@@ -245,7 +248,7 @@ def _arguments(frame: FrameType) -> tuple[str, ...]:
 def _is_argument(memory: int | None, frame: FrameType) -> bool:
     values = local_names(frame)
     held = (values.get(name) for name in _arguments(frame))
-    return any(isinstance(v, torch.Tensor) and memory_of(v) == memory for v in held)
+    return any(is_tensor(v) and memory_of(v) == memory for v in held)
 
 
 def _passed(call: ast.Call) -> list[ast.expr]:
@@ -261,7 +264,7 @@ def _read_by(writing: Writing, caller: FrameType, as_new: bool, sure: Any) -> Ev
     passed = [
         a.id
         for a in _passed(call)
-        if isinstance(a, ast.Name) and isinstance(values.get(a.id), torch.Tensor) and memory_of(values[a.id]) == memory
+        if isinstance(a, ast.Name) and is_tensor(values.get(a.id)) and memory_of(values[a.id]) == memory
     ]
     statement = file.statement(call)
     if not passed or statement is None:
@@ -296,7 +299,7 @@ def _returned_before(writing: Writing) -> Iterator[Event]:
             continue
         passed = {root_name(a) for a in _passed(found[0])} | {root_name(found[0].func)}
         for name, value in local_names(caller).items():
-            if name in passed or not isinstance(value, torch.Tensor) or isinstance(value, torch.nn.Parameter):
+            if name in passed or not is_tensor(value) or is_a(value, torch.nn.Parameter):
                 continue
             extent = extent_of(value)
             if extent is None or not writing.target.covers(extent) or not _came_from_a_call(caller, name):
@@ -323,11 +326,15 @@ def _came_from_a_call(frame: FrameType, name: str) -> bool:
         if function.id == "next":
             return True
         value = value_of(function, frame)
-        return value is not NOTHING and (hasattr(value, "__code__") or is_opened(type(value)))
+        return value is not NOTHING and _is_callable_of_users(value)
     if isinstance(function, ast.Attribute):
         whole = value_of(function, frame)
         if whole is not NOTHING:
-            return is_opened(type(whole)) or hasattr(whole, "__code__")
+            return _is_callable_of_users(whole)
         owner = value_of(function.value, frame)
-        return owner is not NOTHING and not isinstance(owner, torch.Tensor) and is_opened(type(owner))
+        return owner is not NOTHING and not is_tensor(owner) and is_opened(type(owner))
     return False
+
+
+def _is_callable_of_users(value: object) -> bool:
+    return is_a(value, FunctionType) or is_opened(type(value))

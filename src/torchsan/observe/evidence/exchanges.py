@@ -14,6 +14,7 @@ from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.names import local_names
+from torchsan.observe.objects import is_tensor
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.tensors import memory_of
 
@@ -69,7 +70,7 @@ class Exchanges:
         if target is None or writing.written is None:
             return
         for value in local_names(writing.top).values():
-            if not isinstance(value, torch.Tensor) or value is writing.tensor or not value._is_view():
+            if not is_tensor(value) or value is writing.tensor or not value._is_view():
                 continue
             extent = extent_of(value)
             if extent is not None and target.covers(extent):
@@ -86,7 +87,7 @@ def _source(writing: Writing) -> torch.Tensor | None:
         value = writing.args[1]
     else:
         return None
-    return value if isinstance(value, torch.Tensor) else None
+    return value if is_tensor(value) else None
 
 
 def _statement(writing: Writing) -> ast.stmt | None:

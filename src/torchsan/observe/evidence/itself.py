@@ -15,6 +15,7 @@ from torchsan.observe.holders.census import Holding
 from torchsan.observe.holders.extents import extent_of
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings
+from torchsan.observe.objects import is_tensor
 
 BLENDING = ("add_", "sub_", "lerp_", "mul_", "div_", "__iadd__", "__isub__", "_foreach_lerp_", "_foreach_add_")
 COPYING = ("copy_", "__setitem__", "_foreach_copy_")
@@ -31,27 +32,23 @@ def events_of(writing: Writing, takings: Takings) -> Iterator[Event]:
     names = _names(writing)
     if names is None or names[0] == names[1]:
         return
-    kept = next((h for h in writing.census.holdings if _is_kept(h, writing) and takings.changed_since(h)), None)
-    if kept is None:
+    kept = [h for h in writing.census.holdings if _is_kept(h, writing) and takings.changed_since(h)]
+    if not kept:
         return
-    taken = stored_at(kept.step, writing.frames)
-    yield AliasedSnapshot(
-        Memory(names[1]), taken, writing.event, Line(writing.site.place), "itself", names[0]
-    )
+    taken = stored_at(min(kept, key=lambda h: h.step.kind != "item").step, writing.frames)
+    yield AliasedSnapshot(Memory(names[1]), taken, writing.event, Line(writing.site.place), "itself", names[0])
 
 
 def _is_kept(holding: Holding, writing: Writing) -> bool:
     """A slot beside the parameter's own: an item, a local name, an attribute that is no module's parameter."""
     if holding.extent != writing.target:
         return False
-    return holding.step.kind in ("item", "local", "cell", "global") or not isinstance(
-        holding.value, torch.nn.Parameter
-    )
+    return holding.step.kind in ("item", "local", "cell", "global") or not isinstance(holding.value, torch.nn.Parameter)
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if is_tensor(value):
             yield value
         elif isinstance(value, (list, tuple)):
             yield from _tensors(value[:8])

@@ -17,11 +17,12 @@ import torch.nn.functional as F
 from torchsan.model import Place
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
-from torchsan.observe.holders.census import Census, Holding
+from torchsan.observe.holders.census import Census, Holding, Step
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.reading import Read, next_reads
 from torchsan.observe.holders.resolving import NOTHING, value_of
 from torchsan.observe.holders.storing import stored_at
+from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import USER, kind_of, place_in, user_frames
 from torchsan.observe.tensors import memory_of
@@ -39,44 +40,42 @@ class Operands:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         # Written memory that several slots hold: by what it was written, and where the second slot was filled.
-        self._marked: dict[int, tuple[Write, Line | None]] = {}
+        self._marked: dict[int, tuple[Write, Step]] = {}
+        # Pairs of write and read that were told: each side of a difference leads to the same one.
+        self._told: set[tuple[Place | None, str, int]] = set()
         self._watching = False
 
     # -- marking ------------------------------------------------------------------------------------
 
-    def mark(self, census: Census, written: dict[int, Write], frames: list[FrameType]) -> None:
+    def mark(self, census: Census, written: dict[int, Write]) -> None:
         """Note the written memories that more than one slot holds as it is; read what their frames do next."""
-        groups: dict[tuple[int, Extent], list[Holding]] = {}
+        extents: dict[Extent, int] = {}
         for holding in census.holdings:
-            memory = memory_of(holding.value) if isinstance(holding.value, torch.Tensor) else None
-            known = memory if memory in written else self._by_address(holding, written, census)
-            if known is not None:
-                groups.setdefault((known, holding.extent), []).append(holding)
-        for (memory, _), group in groups.items():
-            if len(group) < 2:
-                continue
-            if len(self._marked) >= MAX_MARKED:
-                self._marked.clear()
-            kept = next((h for h in group if h.step.kind in ("item", "local")), group[-1])
-            self._marked[memory] = (written[memory], stored_at(kept.step, frames))
-            self._watch()
-            for holding in group:
-                self._differences(holding, memory, written[memory])
+            memory = memory_of(holding.value) if is_tensor(holding.value) else None
+            if memory is not None and memory in written:
+                extents[holding.extent] = memory
+        groups: dict[Extent, list[Holding]] = {}
+        for holding in census.holdings:
+            if holding.extent in extents:  # an array counts by its address
+                groups.setdefault(holding.extent, []).append(holding)
+        for extent, group in groups.items():
+            if len(group) >= 2:
+                self._several(group, extents[extent], written[extents[extent]])
 
-    def _by_address(self, holding: Holding, written: dict[int, Write], census: Census) -> int | None:
-        """An array that shares the memory of a written tensor."""
-        if isinstance(holding.value, torch.Tensor):
-            return None
-        for other in census.holdings:
-            if other.extent == holding.extent and isinstance(other.value, torch.Tensor):
-                memory = memory_of(other.value)
-                if memory in written:
-                    return memory
-        return None
+    def _several(self, group: list[Holding], memory: int, write: Write) -> None:
+        if len(self._marked) >= MAX_MARKED:
+            self._marked.clear()
+        kept = min(
+            group, key=lambda h: (h.step.kind != "item", h.step.kind != "local", is_a(h.value, torch.nn.Parameter))
+        )
+        self._marked[memory] = (write, kept.step.without_frames())
+        self._watch()
+        for holding in group:
+            self._differences(holding, write)
 
     # -- what the source says of the next read ------------------------------------------------------
 
-    def _differences(self, holding: Holding, memory: int, write: Write) -> None:
+    def _differences(self, holding: Holding, write: Write) -> None:
         """The next read of a local name subtracts it from an expression of the same memory."""
         frame, name = holding.step.frame, holding.step.part
         if frame is None or holding.step.above is not None:
@@ -102,14 +101,11 @@ class Operands:
             patches.set(torch.Tensor, name, self._wrapped(getattr(torch.Tensor, name)))
         for owner, names in DISTANCES:
             for name in names:
-                if not getattr(getattr(owner, name), "__torchsan__", False):
-                    patches.set(owner, name, self._wrapped(getattr(owner, name)))
+                patches.set(owner, name, self._wrapped(getattr(owner, name)))
 
     def _wrapped(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        tensor = torch.Tensor
-
         def function(*args: Any, **kwargs: Any) -> Any:
-            if len(args) >= 2 and isinstance(args[0], tensor) and isinstance(args[1], tensor):
+            if len(args) >= 2 and is_tensor(args[0]) and is_tensor(args[1]):
                 self._compared(args[0], args[1], _getframe(1))
             return original(*args, **kwargs)
 
@@ -132,15 +128,17 @@ class Operands:
         texts = _operand_texts(frames[0])
         if texts is None or texts[0] == texts[1]:
             return
-        write, taken = marked
+        write, step = marked
+        taken = stored_at(step, user_frames(frame))
         place = place_in(frames[0].f_code, frames[0].f_lasti)
         direct = kind_of(frame.f_code) == USER
         self._tell(texts[1], texts[0], taken, write, place, "proved" if direct else "possible")
 
     def _tell(self, name: str, other: str, taken: Line | None, write: Write, at: Place, sure: Sure) -> None:
-        self.recorder.emit(
-            AliasedSnapshot(Memory(name), taken, write, Line(at), "operand", other, certainty=sure)
-        )
+        key = (write.line.place if write.line is not None else None, at.path, at.line)
+        if key not in self._told:
+            self._told.add(key)
+            self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, Line(at), "operand", other, certainty=sure))
 
 
 def _subtracted_from(read: Read) -> ast.expr | None:

@@ -6,34 +6,42 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType, FunctionType
+from typing import Any
 
 import torch
 
 from torchsan.model.events import Event, Line, Memory, SharedDefaultWritten, Sure
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
-from torchsan.observe.holders.census import Holding, Step, defaults_of
-from torchsan.observe.holders.extents import Extent, contents
+from torchsan.observe.holders.census import Holding, Step, bases_of, defaults_of
+from torchsan.observe.holders.extents import Extent, contents, version_of
 from torchsan.observe.holders.manner import SETTLED, Manner, signature
 from torchsan.observe.holders.reading import next_reads
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
-from torchsan.observe.sites import place_in
+from torchsan.observe.objects import is_a, is_tensor
+from torchsan.observe.recorder import Recorder
+from torchsan.observe.sites import Site, place_in
+from torchsan.observe.tensors import memory_of
 
 MAX_VISITS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class _Visit:
-    """What a line did to some bytes the last time it came by."""
+    """What a line did to some bytes the last time it came by, and how often their memory had been written then."""
 
     operands: object
-    after: int | None
+    version: int | None
 
 
 class Outliving:
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        # Lines that were seen to change values without bringing in data, and lines that were seen to bring some.
+        self._pure: set[Site] = set()
+        self._fed: set[Site] = set()
         self._visits: dict[tuple[int, Extent], _Visit] = {}
         # What each stretch of memory held when an observed write had been made.
         self._left: dict[Extent, int | None] = {}
@@ -56,14 +64,14 @@ class Outliving:
 
     def after(self, writing: Writing) -> None:
         """Remember what was left."""
+        (self._pure if writing.manner.of_the_value else self._fed).add(writing.site)
         if writing.extent is None or not isinstance(writing.written, ast.Name):
             return
         if len(self._visits) >= MAX_VISITS:
             self._visits.clear()
             self._left.clear()
-        now = contents(writing.tensor)
-        self._visits[id(writing.site), writing.extent] = _Visit(signature(writing.args), now)
-        self._left[writing.extent] = now
+        self._visits[id(writing.site), writing.extent] = _Visit(signature(writing.args), version_of(writing.tensor))
+        self._left[writing.extent] = contents(writing.tensor)
 
     # -- defaults -----------------------------------------------------------------------------------
 
@@ -90,12 +98,13 @@ class Outliving:
         for holding in self._held_by(writing, "class"):
             step = next(s for s in holding.step.up() if s.kind == "class")
             receiver = value_of(ast.Name(root_name(writing.written), ast.Load()), writing.top)
-            if receiver is NOTHING or isinstance(receiver, (type, torch.Tensor)) or writing.manner is Manner.REPLACED:
+            if receiver is NOTHING or is_a(receiver, type) or is_tensor(receiver) or writing.manner is Manner.REPLACED:
                 continue
-            owner = next((cls for cls in type(receiver).__mro__ if id(cls) == step.owner), None)
+            owner = next((cls for cls in bases_of(type(receiver)) if id(cls) == step.owner), None)
             if owner is None:
                 continue
-            instances = sum(n for kind, n in writing.census.instances.items() if issubclass(kind, owner))
+            met = writing.census.instances.values()
+            instances = sum(n for kind, n in met if any(base is owner for base in bases_of(kind)))
             yield SharedDefaultWritten(
                 Memory(str(step.key)), writing.event, "class", writing.top.f_code.co_qualname, owner.__name__,
                 stored=_in_class(owner, str(step.key), writing), certainty="proved" if instances >= 2 else "possible",
@@ -114,7 +123,7 @@ class Outliving:
         others = [h for h in self._others(writing) if h.step.outlives]
         if _is_parameter(writing, written.id) and any(h.value is writing.tensor for h in others):
             return  # handed in to be changed
-        if not others or not isinstance(writing.tensor, torch.Tensor) or isinstance(writing.tensor, torch.nn.Parameter):
+        if not others or not is_tensor(writing.tensor) or is_a(writing.tensor, torch.nn.Parameter):
             return
         reads = next_reads(writing.top, written.id)
         holding = min(others, key=lambda h: (h.step.kind == "local", h.step.depth))
@@ -139,7 +148,15 @@ class Outliving:
             return False
         if writing.manner is Manner.TRANSFORMED and before.operands != signature(writing.args):
             return False
-        return writing.before is not None and writing.before == self._left.get(writing.extent)
+        if writing.before is None or writing.before != self._left.get(writing.extent):
+            return False
+        return self._nothing_came_in(writing, before)
+
+    def _nothing_came_in(self, writing: Writing, before: _Visit) -> bool:
+        """Since that visit only lines that bring in no data have written the memory."""
+        writes = self.recorder.ledger.writes.get(memory_of(writing.tensor) or 0, [])
+        sites = {w.site for w in writes if before.version is None or w.version > before.version}
+        return not sites & self._fed and sites <= self._pure
 
     # -- who holds it -------------------------------------------------------------------------------
 
@@ -153,18 +170,19 @@ class Outliving:
         """Holders other than the frame's own names."""
         assert writing.target is not None
         for holding in writing.census.of(writing.target):
-            if holding.step.frame is None:
+            if holding.step.kind != "local":
                 yield holding
 
 
 def _frame_using(step: Step, frames: list[FrameType]) -> tuple[FrameType, FunctionType] | None:
     """The running frame whose argument is this default."""
-    function = step.function
+    function: Any = step.function
     if function is None:
         return None
     default = dict(defaults_of(function)).get(str(step.key))
+    code = function.__code__
     for frame in frames:
-        if frame.f_code is function.__code__ and local_names(frame).get(str(step.key)) is default:
+        if frame.f_code is code and local_names(frame).get(str(step.key)) is default:
             return frame, function
     return None
 
@@ -194,4 +212,4 @@ def _is_parameter(writing: Writing, name: str) -> bool:
 
 
 def _has_tensor(writing: Writing) -> bool:
-    return any(isinstance(value, torch.Tensor) for value in writing.args[1:])
+    return any(is_tensor(value) for value in writing.args[1:])

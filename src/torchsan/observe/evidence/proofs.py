@@ -15,6 +15,7 @@ from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import is_out
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
+from torchsan.observe.objects import is_tensor
 from torchsan.observe.recorder import Recorder
 
 MAX_ELEMENTS = 1 << 22
@@ -34,6 +35,8 @@ class WriteProof:
         extent, tensor = writing.extent, writing.tensor
         if extent is None or writing.original is None or tensor.numel() > MAX_ELEMENTS:
             return None
+        if tensor.device.type != "cpu":
+            return None  # to compare values would make the device wait
         if extent.folded():
             expected = self._expected(writing, tensor)
             return lambda: self._compare(writing, tensor, expected, self._tell_folded)
@@ -56,7 +59,7 @@ class WriteProof:
                 assert writing.original is not None
                 if is_out(writing.op):
                     result = writing.original(*operands, **kwargs)
-                    return result if isinstance(result, torch.Tensor) and result.shape == tensor.shape else None
+                    return result if is_tensor(result) and result.shape == tensor.shape else None
                 writing.original(own, *operands, **kwargs)
                 return own
         except Exception:
@@ -79,9 +82,7 @@ class WriteProof:
         tell(writing, difference)
 
     def _tell_operand(self, writing: Writing, difference: float) -> None:
-        self.recorder.emit(
-            OperandOverwritten(Memory(writing.name), writing.event, "operand", difference=difference)
-        )
+        self.recorder.emit(OperandOverwritten(Memory(writing.name), writing.event, "operand", difference=difference))
 
     def _tell_folded(self, writing: Writing, difference: float) -> None:
         extent = writing.extent
@@ -106,7 +107,7 @@ class WriteProof:
             if found is None or not isinstance(found[1], (ast.Subscript, ast.Name)):
                 return None
             value = _by_name(root_name(found[1]), writing)
-        if not isinstance(value, torch.Tensor) or value is writing.tensor or value.numel() > MAX_ELEMENTS:
+        if not is_tensor(value) or value is writing.tensor or value.numel() > MAX_ELEMENTS:
             return None
         whole = extent_of(value)
         if whole is None or not whole.folded() or not whole.meets(extent):
@@ -132,7 +133,7 @@ def _operands(writing: Writing) -> tuple[Any, ...]:
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if is_tensor(value):
             yield value
         elif isinstance(value, (list, tuple)):
             yield from _tensors(value)
@@ -147,7 +148,7 @@ def _meets_unequal(writing: Writing, operand: torch.Tensor, extent: Extent) -> b
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
+    if is_tensor(value):
         return _detach(value).clone()
     if isinstance(value, list):
         return [_copied(item) for item in value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -19,13 +20,14 @@ from torchsan.observe.holders.reading import reads_elsewhere
 from torchsan.observe.holders.resolving import root_name
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings, by_extent, differed
+from torchsan.observe.objects import is_a
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import frame_place
 from torchsan.observe.tensors import memory_of
 
 _ITEM = re.compile(r"\[[^\]]*\]")
 # How a memory was written: its line and its manner; None when nobody knows.
-LastWrite = Callable[[Any], Write | None]
+LastWrite = Callable[[Any, Census], Write | None]
 
 
 class Repeats:
@@ -35,35 +37,36 @@ class Repeats:
         self.last_write = last_write
         # In what manner each memory was last written, since that tells a history from a shared accumulator.
         self.manners: dict[int, Manner] = {}
+        self._told: set[tuple[object, ...]] = set()
 
     def look(self, census: Census, frames: list[FrameType], writing: Writing | None = None) -> None:
         items = [h for h in census.holdings if any(s.kind in ("item", "young") for s in h.step.up())]
         for group in by_extent(items).values():
             if len(group) >= 2:
-                self._judge(group, frames, writing)
+                self._judge(group, census, frames, writing)
 
-    def _judge(self, group: list[Holding], frames: list[FrameType], writing: Writing | None) -> None:
+    def _judge(self, group: list[Holding], census: Census, frames: list[FrameType], writing: Writing | None) -> None:
         siblings: dict[tuple[object, ...], list[Holding]] = {}
         for holding in group:
             siblings.setdefault(_family(holding), []).append(holding)
         for family in siblings.values():
             pair = self._different(family)
             if pair is not None:
-                self._tell(pair, len(family), frames, writing, "proved")
+                self._tell(pair, len(family), census, frames, writing, "proved")
                 return
             if writing is not None and len(family) >= 2 and self._one_for_all(family, writing):
-                self._tell((family[0], family[-1]), len(family), frames, writing, "proved")
+                self._tell((family[0], family[-1]), len(family), census, frames, writing, "proved")
                 return
-        if len(siblings) >= 2 and not isinstance(group[0].value, torch.nn.Parameter):
+        if len(siblings) >= 2 and not is_a(group[0].value, torch.nn.Parameter):
             pair = self._different(group)
             if pair is not None and _same_namespace(*pair):
-                self._tell(pair, len(group), frames, writing, self._across(pair))
+                self._tell(pair, len(group), census, frames, writing, self._across(pair))
 
     def _different(self, family: list[Holding]) -> tuple[Holding, Holding] | None:
         """Two slots whose memory held different values when they were filled."""
         known = [(h, taking) for h in family if (taking := self.takings.of(h)) is not None]
         known.sort(key=lambda pair: pair[1].tick)
-        for (one, early), (other, late) in zip(known, known[1:], strict=False):
+        for (one, early), (other, late) in pairwise(known):
             if differed(early, late):
                 return one, other
         return None
@@ -75,7 +78,7 @@ class Repeats:
 
     def _one_for_all(self, family: list[Holding], writing: Writing) -> bool:
         """`[buffer] * n` whose entries are then written one by one: each write changes all of them."""
-        if isinstance(family[0].value, torch.nn.Parameter) or writing.extent is None or writing.written is None:
+        if is_a(family[0].value, torch.nn.Parameter) or writing.extent is None or writing.written is None:
             return False
         if family[0].extent != writing.extent or len({h.step.owner for h in family}) != 1:
             return False
@@ -85,8 +88,7 @@ class Repeats:
         found = syntax.origin(writing.file, writing.node, name) if name else None
         texts = [syntax.text_of(writing.node), ast.unparse(found[1]) if found else ""]
         container = _container(family[0]).rpartition(".")[2]
-        through = any(re.search(rf"\b{re.escape(container)}\b", text) for text in texts)
-        return through and not (isinstance(found[0], ast.Assign) and container == name if found else False)
+        return any(re.search(rf"\b{re.escape(container)}\b", text) for text in texts)
 
     # -- telling ------------------------------------------------------------------------------------
 
@@ -94,23 +96,26 @@ class Repeats:
         self,
         pair: tuple[Holding, Holding],
         entries: int,
+        census: Census,
         frames: list[FrameType],
         writing: Writing | None,
         certainty: Sure,
     ) -> None:
         early, late = pair
         container = _container(early)
+        key = (early.step.root.owner, container, _container(late))
+        if key in self._told:
+            return
         written = writing is not None and writing.extent is not None and writing.extent.meets(early.extent)
-        write = writing.event if written and writing is not None else self.last_write(early.value)
+        write = writing.event if written and writing is not None else self.last_write(early.value, census)
         taken = stored_at(early.step, frames)
-        used = _read_of(container, early, frames)
-        if early.step.kind == "young":
-            used = taken
+        used = taken if early.step.kind == "young" else _read_of(container, early, frames)
         sure: Sure = certainty if used is not None else "possible"
-        name = (writing.name if written and writing is not None else "") or container
-        self.recorder.emit(
-            AliasedSnapshot(Memory(name), taken, write, used, "list", container or "a list", entries, sure)
-        )
+        if sure == "proved":
+            self._told.add(key)
+        name = writing.name if written and writing is not None else ""
+        shown = container if container == _container(late) else f"{container}` and `{_container(late)}"
+        self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, used, "list", shown or "a list", entries, sure))
 
 
 def _family(holding: Holding) -> tuple[object, ...]:
@@ -137,14 +142,18 @@ def _named(holding: Holding) -> int | None:
 
 def _read_of(container: str, holding: Holding, frames: list[FrameType]) -> Line | None:
     """Where the program looks into the container."""
+    root = holding.step.root
+    if root.frame is not None and root.part == container and root.kind == "local":
+        frames = [root.frame]
     met: set[str] = set()
     for frame in frames:
         place = frame_place(frame)
-        if place.path in met:
-            continue
+        file = syntax.file_of(place.path) if place.path not in met else None
         met.add(place.path)
-        file = syntax.file_of(place.path)
-        found = reads_elsewhere(file, place, container) if file is not None and container else None
+        if file is None or not container:
+            continue
+        node = file.at(place) if root.kind == "local" and root.part == container else None
+        found = reads_elsewhere(file, place, container, file.function(node) if node is not None else file.tree)
         if found is not None:
             return Line(found)
     return None

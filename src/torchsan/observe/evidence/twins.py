@@ -11,9 +11,11 @@ import torch
 
 from torchsan.model.events import AliasedSnapshot, Event, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
-from torchsan.observe.holders.census import Census, Step
+from torchsan.observe.holders.census import Census, Step, is_opened
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.storing import stored_at
+from torchsan.observe.names import local_names
+from torchsan.observe.objects import attributes_of, entries_of, is_a, parameters_of, tensors_of
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import frame_place
 from torchsan.observe.tensors import memory_of
@@ -36,17 +38,16 @@ def events_of(
 def _stepped_twice(optimizer: Any, census: Census, write: Write, frames: list[FrameType]) -> Iterator[Event]:
     """Two parameters of one memory in one optimizer: each step moves the memory twice."""
     known: dict[Extent, Any] = {}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            extent = extent_of(parameter)
-            if extent is None:
-                continue
-            other = known.setdefault(extent, parameter)
-            if other is not parameter:
-                names = [_name_of(p, census) for p in (other, parameter)]
-                taken = next((stored_at(h.step, frames) for h in census.holdings if h.value is parameter), None)
-                yield AliasedSnapshot(Memory(names[1], "parameter"), taken, write, None, "memory", names[0])
-                return
+    for parameter in parameters_of(optimizer):
+        extent = extent_of(parameter)
+        if extent is None:
+            continue
+        other = known.setdefault(extent, parameter)
+        if other is not parameter:
+            names = [_name_of(p, census) for p in (other, parameter)]
+            taken = next((stored_at(h.step, frames) for h in census.holdings if h.value is parameter), None)
+            yield AliasedSnapshot(Memory(names[1], "parameter"), taken, write, None, "memory", names[0])
+            return
 
 
 def _name_of(parameter: Any, census: Census) -> str:
@@ -62,7 +63,7 @@ def _modules(
     """Modules whose parameters are all one and the same trained memory."""
     groups: dict[frozenset[int | None], list[Found]] = {}
     for step, module in census.modules:
-        own = frozenset(memory_of(p) for p in module.parameters())
+        own = frozenset(memory_of(p) for p in _parameters(module))
         if own and own <= memories:
             groups.setdefault(own, []).append((step, module))
     for group in groups.values():
@@ -84,23 +85,35 @@ def _are_twins(one: Found, other: Found) -> bool:
     (first, a), (second, b) = one, other
     if a is b or type(a) is not type(b):
         return False
-    if any(part is b for part in a.modules()) or any(part is a for part in b.modules()):
+    if _has_part(a, b) or _has_part(b, a):
         return False
-    if len(second.path) < len(first.path) or "." in second.path[len(first.path) :] and second.root is not first.root:
+    if len(second.path) < len(first.path) or ("." in second.path[len(first.path) :] and second.root is not first.root):
         return False
     # Layers that are tied one by one belong to two owners; here whole owners are the same.
     return not _inside_twins(first, second)
 
 
+def _parameters(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [tensor for _, tensor, kind in tensors_of(module) if kind == "parameter"]
+
+
+def _has_part(module: torch.nn.Module, part: torch.nn.Module) -> bool:
+    children = [child for _, child in entries_of(attributes_of(module).get("_modules"))]
+    return any(child is part or (is_a(child, torch.nn.Module) and _has_part(child, part)) for child in children)
+
+
 def _inside_twins(first: Step, second: Step) -> bool:
-    return first.above is not None and second.above is not None and first.above is second.above and (
-        first.above.part.isdigit() or second.part.lstrip(".").isdigit()
+    return (
+        first.above is not None
+        and second.above is not None
+        and first.above is second.above
+        and (first.above.part.isdigit() or second.part.lstrip(".").isdigit())
     )
 
 
 def _shared_at(module: torch.nn.Module, silent: dict[int, list[Any]]) -> Line | None:
     """The `a.data = b.data` that made two parameters one memory."""
-    for parameter in module.parameters():
+    for parameter in _parameters(module):
         for write, _ in silent.get(memory_of(parameter) or 0, []):
             if write.kind == "set_data":
                 return Line(whole_statement(write.site.place))
@@ -113,7 +126,7 @@ def _called(step: Step, frames: list[FrameType]) -> Line | None:
     for frame in frames:
         place = frame_place(frame)
         file = syntax.file_of(place.path)
-        for node in ast.walk(file.tree) if file is not None else ():
+        for node in file.within(file.tree) if file is not None else ():
             if isinstance(node, ast.Call) and _last_name(node.func) == name and file is not None:
                 return Line(file.place(node, place))
     return None
@@ -123,16 +136,13 @@ def _last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _same_object(
-    frames: list[FrameType], census: Census, memories: frozenset[int], write: Write
-) -> Iterator[Event]:
+def _same_object(frames: list[FrameType], census: Census, memories: frozenset[int], write: Write) -> Iterator[Event]:
     """One module under two names, in a program that copies from the one to the other."""
     for owner, names in _namespaces(frames):
         found: dict[int, list[str]] = {}
         for name, value in names.items():
-            if isinstance(value, torch.nn.Module):
-                if {memory_of(p) for p in value.parameters()} & memories:
-                    found.setdefault(id(value), []).append(name)
+            if is_a(value, torch.nn.Module) and {memory_of(p) for p in _parameters(value)} & memories:
+                found.setdefault(id(value), []).append(name)
         for aliases in found.values():
             for one in aliases:
                 for other in aliases:
@@ -147,19 +157,16 @@ def _same_object(
 
 
 def _namespaces(frames: list[FrameType]) -> Iterator[tuple[str, dict[str, Any]]]:
-    from torchsan.observe.holders.census import is_opened
-    from torchsan.observe.names import local_names
-
+    """The names of the frames, and the attributes of what they hold."""
     met: set[int] = set()
     for frame in frames[:4]:
         names = local_names(frame)
         yield "", names
         for name, value in names.items():
-            held = getattr(value, "__dict__", None)
-            if isinstance(held, dict) and id(value) not in met and is_opened(type(value)):
+            if id(value) not in met and is_opened(type(value)):
                 met.add(id(value))
-                parts = value._modules if isinstance(value, torch.nn.Module) else held
-                yield name, {key: item for key, item in parts.items() if item is not None}
+                held = attributes_of(value)
+                yield name, dict(entries_of(held.get("_modules"))) if is_a(value, torch.nn.Module) else held
 
 
 def _transfer(target: str, source: str, frames: list[FrameType]) -> Line | None:
@@ -169,13 +176,15 @@ def _transfer(target: str, source: str, frames: list[FrameType]) -> Line | None:
         file = syntax.file_of(place.path)
         if file is None:
             continue
-        for node in ast.walk(file.tree):
+        for node in file.within(file.tree):
             if not isinstance(node, ast.Call):
                 continue
             called = _last_name(node.func)
-            if called == "load_state_dict" and isinstance(node.func, ast.Attribute) and node.args:
-                if _last_name(node.func.value) == target and source in _names_in(node.args[0]):
+            receiver = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+            if called == "load_state_dict" and node.args and _last_name(receiver) == target:
+                if source in _names_in(node.args[0]):
                     return Line(file.place(node, place))
+                continue
             if called == "zip" and len(node.args) >= 2:
                 first, second = _names_in(node.args[0]), _names_in(node.args[1])
                 if target in first and source in second:
@@ -199,9 +208,11 @@ def _bound(name: str, frames: list[FrameType], *, attribute: bool) -> Line | Non
 def _layers(census: Census, write: Write, frames: list[FrameType]) -> Iterator[Event]:
     """`[layer] * n`: one layer where there could have been n; whether it was meant, nobody can tell."""
     for step, module in census.modules:
-        if not isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
+        if not is_a(module, torch.nn.ModuleList) and not is_a(module, torch.nn.Sequential):
             continue
-        trained = [part for part in module._modules.values() if part is not None and any(True for _ in part.parameters())]
+        trained = [
+            part for part in module._modules.values() if part is not None and any(True for _ in part.parameters())
+        ]
         if len(trained) >= 2 and len({id(part) for part in trained}) == 1:
             yield AliasedSnapshot(
                 Memory(step.path), stored_at(step, frames), write, None, "layers", step.path, len(trained), "possible"

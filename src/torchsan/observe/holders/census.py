@@ -1,8 +1,8 @@
 """Every slot from which the program can reach a tensor or an array, with the path that leads to it.
 
-Walks down from the frames that run and from the globals of the user's modules, through containers, attributes, closures,
-defaults, classes, cached results and generators. Objects of libraries are not opened, except modules and data sets of
-torch. Nothing that is found outlives the census: slots are known by the identity of their owner and their key.
+Walks down from the frames that run and from the globals of the user's modules, through containers, attributes,
+closures, defaults, classes, cached results and generators. Objects of libraries are not opened, except modules and
+data sets of torch. Nothing that is found outlives the census: slots are known by their owner's identity and their key.
 """
 
 from __future__ import annotations
@@ -13,23 +13,46 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from types import CodeType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import CodeType, FrameType, FunctionType, GeneratorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, Literal
 
 import torch
 
-from torchsan.observe.holders.extents import Extent, extent_of, holds_memory
+from torchsan.observe.holders.extents import Extent, extent_of, holds_arrays
 from torchsan.observe.names import local_names
+from torchsan.observe.objects import attributes_of, class_attribute, class_members, entries_of, is_a, is_tensor
 from torchsan.observe.sites import USER, kind_of, kind_of_path, user_frames
 
 Kind = Literal["local", "global", "attribute", "item", "default", "cell", "class", "cache", "young", "grad"]
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 9
+MAX_KINDS = 10_000
 # Of longer containers the first and the last entries are looked at.
 FIRST, LAST = 16, 48
-_PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, CodeType, ModuleType)
 _OPENED = ("torch.nn", "torch.utils.data", "torchvision.transforms")
 _Cached = type(functools.lru_cache(maxsize=1)(lambda: None))
+bases_of = type.__dict__["__mro__"].__get__
+_CODE = (FunctionType, MethodType, functools.partial, _Cached, GeneratorType)
+
+# What a class is to the walk: nothing of interest, memory, or something to open in one way or another.
+_PASSED, _MEMORY, _SEQUENCE, _DICT, _SET, _RUN, _MODULE, _OBJECT, _CLASS = range(9)
+_PLAIN = {
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bool,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    CodeType,
+    ModuleType,
+}
+# By the address of the class, which may refuse to be hashed; the class is kept, so that its address stays its own.
+_ways: dict[int, tuple[type, int]] = {id(kind): (kind, _PASSED) for kind in _PLAIN}
+_PLAIN_IDS = frozenset(map(id, _PLAIN))
 
 
 @dataclass(slots=True)
@@ -61,6 +84,11 @@ class Step:
             yield at
             at = at.above
 
+    def without_frames(self) -> Step:
+        """The way alone, which keeps nothing of the program's alive."""
+        above = self.above.without_frames() if self.above is not None else None
+        return Step(above, self.part, self.kind, self.owner, self.key, self.depth)
+
     @property
     def root(self) -> Step:
         return list(self.up())[-1]
@@ -87,8 +115,8 @@ class Holding:
 @dataclass(slots=True)
 class Census:
     holdings: list[Holding] = field(default_factory=list)
-    # How many instances of each of the user's classes were met, and the modules with the way to them.
-    instances: dict[type, int] = field(default_factory=dict)
+    # The classes of the instances that were met, by address, and how many; and the modules with the way to them.
+    instances: dict[int, tuple[type, int]] = field(default_factory=dict)
     modules: list[tuple[Step, torch.nn.Module]] = field(default_factory=list)
     complete: bool = True
 
@@ -103,18 +131,26 @@ def take_census(frame: FrameType | None, *, young: Any = None) -> Census:
     """
     walk = _Walk()
     frames = user_frames(frame, 24)
+    namespaces = list(_namespaces(frames))
+    # Functions and classes first, so that what they keep is known as theirs and not by the name of who uses it.
+    for namespace in namespaces:
+        for name, value in list(namespace.items()):
+            if _way_of(type(value)) in (_RUN, _CLASS):
+                walk.add(value, Step(None, name, "global", id(namespace), name))
+    walk.run()
     for one in frames:
+        kind: Kind = "global" if one.f_code.co_name == "<module>" else "local"
         for name, value in local_names(one).items():
-            kind: Kind = "global" if one.f_code.co_name == "<module>" else "local"
             if not name.startswith("__"):
-                walk.add(value, Step(None, name, kind, id(one), name, 0, one))
-    seen = {id(one.f_globals) for one in frames if one.f_code.co_name == "<module>"}
-    for namespace in _namespaces(frames):
-        if id(namespace) not in seen:
-            seen.add(id(namespace))
+                walk.add(
+                    value, Step(None, name, kind, id(one.f_globals) if kind == "global" else id(one), name, 0, one)
+                )
+    shown = {id(one.f_globals) for one in frames if one.f_code.co_name == "<module>"}
+    for namespace in namespaces:
+        if id(namespace) not in shown:
             for name, value in list(namespace.items()):
                 if not name.startswith("__"):
-                    walk.add(value, Step(None, name, "global", id(namespace), name, 0))
+                    walk.add(value, Step(None, name, "global", id(namespace), name))
     walk.run()
     if young is not None:
         walk.add_young(young)
@@ -127,147 +163,175 @@ _modules_known: tuple[int, list[dict[str, Any]]] = (0, [])
 def _namespaces(frames: Iterable[FrameType]) -> Iterator[dict[str, Any]]:
     """Globals of the frames, then of every module of the user's."""
     global _modules_known
+    met: set[int] = set()
     for frame in frames:
-        yield frame.f_globals
+        if id(frame.f_globals) not in met:
+            met.add(id(frame.f_globals))
+            yield frame.f_globals
     if _modules_known[0] != len(sys.modules):
         _modules_known = (len(sys.modules), [vars(m) for m in list(sys.modules.values()) if _is_users(m)])
-    yield from _modules_known[1]
+    yield from (namespace for namespace in _modules_known[1] if id(namespace) not in met)
 
 
-def _is_users(module: Any) -> bool:
-    path = getattr(module, "__file__", None)
-    return isinstance(module, ModuleType) and isinstance(path, str) and kind_of_path(path) == USER
+def _is_users(module: object) -> bool:
+    path = attributes_of(module).get("__file__")
+    return type(module) is ModuleType and type(path) is str and kind_of_path(path) == USER
 
 
-_opened: dict[type, bool] = {}
+def _way_of(kind: type) -> int:
+    """How the walk treats values of this class, by the class alone: no value is asked."""
+    known = _ways.get(id(kind))
+    if known is None:
+        if len(_ways) > MAX_KINDS:
+            _ways.clear()
+        known = _ways[id(kind)] = (kind, _decide(kind))
+    return known[1]
+
+
+def _decide(kind: type) -> int:
+    if issubclass(kind, torch.Tensor) or holds_arrays(kind):
+        return _MEMORY
+    for base, way in ((dict, _DICT), ((list, tuple, deque), _SEQUENCE), ((set, frozenset), _SET), (_CODE, _RUN)):
+        if issubclass(kind, base):
+            return way
+    if issubclass(kind, torch.nn.Module):
+        return _MODULE
+    if issubclass(kind, type):
+        return _CLASS
+    return _OBJECT if _is_opened(kind) else _PASSED
 
 
 def is_opened(kind: type) -> bool:
     """Do we look into instances of this class? Into those of the user's classes, and torch's modules and data sets."""
-    known = _opened.get(kind)
-    if known is None:
-        home = kind.__module__
-        module = sys.modules.get(home)
-        path = getattr(module, "__file__", None)
-        users = home == "__main__" or module is None or (isinstance(path, str) and kind_of_path(path) == USER)
-        known = users or home.startswith(_OPENED) or issubclass(kind, torch.nn.Module)
-        if home == "builtins" or issubclass(kind, (torch.Tensor, torch.optim.Optimizer)):
-            known = False
-        if home != "__main__":
-            _opened[kind] = known
-    return known
+    return _way_of(kind) in (_MODULE, _OBJECT)
+
+
+def _is_opened(kind: type) -> bool:
+    home = class_members(kind).get("__module__")
+    if type(home) is not str or home == "builtins" or issubclass(kind, torch.optim.Optimizer):
+        return False
+    path = attributes_of(sys.modules.get(home)).get("__file__")
+    users = home == "__main__" or home not in sys.modules or (type(path) is str and kind_of_path(path) == USER)
+    return users or home.startswith(_OPENED)
 
 
 class _Walk:
     def __init__(self) -> None:
         self.census = Census()
-        self._queue: deque[tuple[Any, Step]] = deque()
+        self._queue: deque[tuple[Any, int, Step]] = deque()
         self._met: set[int] = set()
 
     def add(self, value: Any, step: Step) -> None:
-        if isinstance(value, _PLAIN):
+        way = _way_of(type(value))
+        if way == _PASSED:
             return
-        if holds_memory(value):
+        if way == _MEMORY:
             extent = extent_of(value)
             if extent is not None:
                 self.census.holdings.append(Holding(step, value, extent))
-            return
-        if step.depth < MAX_DEPTH and id(value) not in self._met:
+        elif step.depth < MAX_DEPTH and id(value) not in self._met:
             self._met.add(id(value))
-            self._queue.append((value, step))
+            self._queue.append((value, way, step))
 
     def run(self) -> None:
         count = 0
         while self._queue:
-            value, step = self._queue.popleft()
+            value, way, step = self._queue.popleft()
             count += 1
             if count > MAX_OBJECTS:
                 self.census.complete = False
                 self._queue.clear()
                 return
             try:
-                self._open(value, step)
+                self._open(value, way, step)
             except Exception:
-                continue  # an object that does not like to be looked at
+                continue  # changed by another thread while we looked
 
-    def _open(self, value: Any, step: Step) -> None:
-        if isinstance(value, (list, tuple, deque)):
-            names = getattr(type(value), "_fields", None)
+    def _open(self, value: Any, way: int, step: Step) -> None:
+        if way == _SEQUENCE:
+            names = class_attribute(type(value), "_fields")
             for index, item in _ends(value):
-                part = f".{names[index]}" if names else f"[{index}]"
+                part = f".{names[index]}" if type(names) is tuple and index < len(names) else f"[{index}]"
                 self._below(item, step, part, "item", id(value), index)
-        elif isinstance(value, dict):
+        elif way == _DICT:
             for key, item in _ends_of_dict(value):
                 self._below(item, step, f"[{_shown(key)}]", "item", id(value), _hashable(key))
-        elif isinstance(value, (set, frozenset)):
-            for item in list(value)[: FIRST + LAST]:
+        elif way == _SET:
+            for item in list(set.__iter__(value) if is_a(value, set) else frozenset.__iter__(value))[: FIRST + LAST]:
                 self._below(item, step, "{…}", "item", id(value), id(item))
-        elif isinstance(value, (FunctionType, MethodType, functools.partial, _Cached, GeneratorType, type)):
+        elif way == _RUN:
             self._open_code(value, step)
-        elif isinstance(value, torch.nn.Module):
+        elif way == _MODULE:
             self._open_module(value, step)
-        elif is_opened(type(value)):
+        elif way == _CLASS:
+            self._open_class(value, step)
+        else:
             self._open_object(value, step)
 
     def _below(self, value: Any, step: Step, part: str, kind: Kind, owner: int, key: object) -> None:
-        if not isinstance(value, _PLAIN):
+        if id(type(value)) not in _PLAIN_IDS:
             self.add(value, Step(step, part, kind, owner, key, step.depth + 1))
 
+    def _count(self, kind: type) -> None:
+        self.census.instances[id(kind)] = (kind, self.census.instances.get(id(kind), (kind, 0))[1] + 1)
+
     def _open_object(self, value: Any, step: Step) -> None:
-        self.census.instances[type(value)] = self.census.instances.get(type(value), 0) + 1
-        attributes = getattr(value, "__dict__", None)
-        if isinstance(attributes, dict):
-            for name, item in list(attributes.items()):
-                self._below(item, step, f".{name}", "attribute", id(attributes), name)
-        for cls in type(value).__mro__:
-            slots = vars(cls).get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                descriptor = vars(cls).get(name)
-                if type(descriptor).__name__ == "member_descriptor" and hasattr(value, name):
-                    self._below(getattr(value, name), step, f".{name}", "attribute", id(value), name)
+        self._count(type(value))
+        for name, item in attributes_of(value).items():
+            self._below(item, step, f".{name}", "attribute", id(value), name)
+        for cls in bases_of(type(value)):
+            for name, slot in class_members(cls).items():
+                if type(slot) is MemberDescriptorType and not name.startswith("__"):
+                    try:
+                        item = slot.__get__(value)
+                    except AttributeError:
+                        continue  # not bound yet
+                    self._below(item, step, f".{name}", "attribute", id(value), name)
 
     def _open_module(self, module: torch.nn.Module, step: Step) -> None:
         self.census.modules.append((step, module))
-        self.census.instances[type(module)] = self.census.instances.get(type(module), 0) + 1
-        for name, item in list(vars(module).items()):
+        self._count(type(module))
+        for name, item in attributes_of(module).items():
             if name in ("_parameters", "_buffers", "_modules"):
-                for key, inner in list(item.items()):
+                for key, inner in entries_of(item):
                     self._below(inner, step, f".{key}", "attribute", id(item), key)
             elif not (name.startswith("_") and "hooks" in name):
-                self._below(item, step, f".{name}", "attribute", id(vars(module)), name)
-            elif isinstance(item, dict):
-                for hook in list(item.values()):  # what hooks have captured
+                self._below(item, step, f".{name}", "attribute", id(module), name)
+            elif is_a(item, dict):
+                for hook in list(dict.values(item)):  # what hooks have captured
                     self._below(hook, step, "", "attribute", id(item), id(hook))
 
+    def _open_class(self, cls: type, step: Step) -> None:
+        if not _is_opened(cls):
+            return
+        for name, item in list(class_members(cls).items()):
+            if not name.startswith("__"):
+                item = item.__func__ if type(item) in (staticmethod, classmethod) else item
+                self._below(item, step, f".{name}", "class", id(cls), name)
+
     def _open_code(self, value: Any, step: Step) -> None:
-        if isinstance(value, MethodType):
+        if is_a(value, MethodType):
             self._below(value.__self__, step, "", "attribute", id(value), "__self__")
             value = value.__func__
-        if isinstance(value, FunctionType):
+        if type(value) is FunctionType:
             if kind_of(value.__code__) == USER:
                 self._open_function(value, step)
-        elif isinstance(value, functools.partial):
+        elif is_a(value, functools.partial):
             for index, item in enumerate((*value.args, *value.keywords.values())):
                 self._below(item, step, f"({index})", "cell", id(value), index)
-        elif isinstance(value, _Cached):
+        elif type(value) is _Cached:
             wrapped = value.__wrapped__
-            if isinstance(wrapped, FunctionType) and kind_of(wrapped.__code__) == USER:
+            if type(wrapped) is FunctionType and kind_of(wrapped.__code__) == USER:
                 for item in gc.get_referents(value):
-                    if item is not wrapped and item is not vars(value):
+                    if item is not wrapped:
                         self._below(item, step, "(…)", "cache", id(value), id(item))
-        elif isinstance(value, GeneratorType):
-            if value.gi_frame is not None and kind_of(value.gi_code) == USER:
-                for name, item in local_names(value.gi_frame).items():
-                    self._below(item, step, f".{name}", "cell", id(value), name)
-        elif isinstance(value, type) and is_opened(value):
-            for name, item in list(vars(value).items()):
-                if not name.startswith("__"):
-                    item = getattr(item, "__func__", item)
-                    self._below(item, step, f".{name}", "class", id(value), name)
+        elif type(value) is GeneratorType and value.gi_frame is not None and kind_of(value.gi_code) == USER:
+            for name, item in local_names(value.gi_frame).items():
+                self._below(item, step, f".{name}", "cell", id(value), name)
 
     def _open_function(self, function: FunctionType, step: Step) -> None:
         for name, item in defaults_of(function):
-            if not isinstance(item, _PLAIN):
+            if id(type(item)) not in _PLAIN_IDS:
                 way = Step(step, f"({name})", "default", id(function), name, step.depth + 1, None, function)
                 self.add(item, way)
         cells = function.__closure__ or ()
@@ -276,7 +340,7 @@ class _Walk:
                 self._below(cell.cell_contents, step, f".{name}", "cell", id(cell), name)
             except ValueError:
                 continue  # not bound yet
-        wrapped = getattr(function, "__wrapped__", None)
+        wrapped = attributes_of(function).get("__wrapped__")
         if wrapped is not None:
             self._below(wrapped, step, "", step.kind, id(function), "__wrapped__")
 
@@ -285,42 +349,43 @@ class _Walk:
         wanted = extent_of(tensor)
         if wanted is None:
             return
-        known = {h.step.owner for h in self.census.holdings}
-        for generation in (0, 1):
-            for value in gc.get_objects(generation):
-                if type(value) is list and id(value) not in known and id(value) not in self._met:
+        for value in gc.get_objects(0) + gc.get_objects(1):
+            if type(value) is list and value and id(value) not in self._met:
+                last = value[-1]
+                last = last[0] if type(last) is tuple and last else last
+                if type(last) is torch.Tensor and extent_of(last) == wanted:
                     self._young_list(value, wanted)
 
     def _young_list(self, value: list[Any], wanted: Extent) -> None:
         for index, item in _ends(value):
             inner = item[0] if type(item) is tuple and item else item
-            if isinstance(inner, torch.Tensor) and extent_of(inner) == wanted:
+            if is_tensor(inner) and extent_of(inner) == wanted:
                 step = Step(None, f"[{index}]", "young", id(value), index)
                 self.census.holdings.append(Holding(step, inner, wanted))
 
 
 def _ends(values: Any) -> Iterator[tuple[int, Any]]:
-    if len(values) <= FIRST + LAST:
-        yield from enumerate(list(values))
+    kind = list if is_a(values, list) else tuple if is_a(values, tuple) else deque
+    count = kind.__len__(values)
+    if count <= FIRST + LAST:
+        yield from enumerate(list(kind.__iter__(values)))
         return
-    for index in range(FIRST):
-        yield index, values[index]
-    for index in range(len(values) - LAST, len(values)):
-        yield index, values[index]
+    for index in (*range(FIRST), *range(count - LAST, count)):
+        yield index, kind.__getitem__(values, index)
 
 
 def _ends_of_dict(values: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    items = list(values.items())
+    items = list(dict.items(values))
     return items if len(items) <= FIRST + LAST else [*items[:FIRST], *items[-LAST:]]
 
 
 def _shown(key: Any) -> str:
-    text = repr(key) if isinstance(key, (str, int, float, bool)) else "…"
+    text = repr(key) if type(key) in (str, int, float, bool) else "…"
     return text if len(text) <= 40 else "…"
 
 
 def _hashable(key: Any) -> object:
-    return key if isinstance(key, (str, int, float, bool, tuple)) else id(key)
+    return key if type(key) in (str, int, float, bool) else id(key)
 
 
 def defaults_of(function: FunctionType) -> list[tuple[str, Any]]:

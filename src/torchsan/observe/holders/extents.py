@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchsan.observe.objects import is_tensor
 from torchsan.observe.tensors import is_plain
 
 # Above this many elements the question whether two strided views meet is answered by their bounds alone.
@@ -18,7 +19,8 @@ MAX_EXACT = 4096
 # Of large memory these many stretches are looked at.
 STRETCHES, STRETCH = 16, 4096
 _detach = torch._C.TensorBase.detach
-_version = torch._C.TensorBase._version
+# Of these no other answer than torch's own is to be had, and lazy ones have other classes.
+_HONEST = (torch.Tensor, torch.nn.Parameter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +91,22 @@ class Extent:
         return False
 
 
-def _is_array(value: Any) -> bool:
+def holds_arrays(kind: type) -> bool:
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    return numpy is not None and issubclass(kind, numpy.ndarray)
 
 
-def holds_memory(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) or _is_array(value)
+def _is_array(value: object) -> bool:
+    return holds_arrays(type(value))
 
 
 def extent_of(value: Any) -> Extent | None:
     """The extent of a dense tensor or of an array; None for everything else and for what is empty."""
     try:
-        if isinstance(value, torch.Tensor):
-            if not is_plain(value) or value.numel() == 0:
+        if is_tensor(value):
+            if type(value) not in _HONEST and not is_plain(value):
+                return None
+            if value.layout is not torch.strided or value.numel() == 0:
                 return None
             item = value.element_size()
             return _extent(value.data_ptr(), tuple(value.shape), tuple(s * item for s in value.stride()), item)
@@ -123,15 +127,15 @@ def _extent(address: int, shape: tuple[int, ...], strides: tuple[int, ...], item
 def version_of(value: Any) -> int | None:
     """How often autograd has counted a write; None where nobody counts."""
     try:
-        return int(value._version) if isinstance(value, torch.Tensor) else None
+        return int(value._version) if is_tensor(value) else None
     except Exception:
         return None  # inference tensors
 
 
 def contents(value: Any) -> int | None:
-    """A number that changes when the values do (of large memory: when stretches of it do); None where we cannot look."""
+    """A number that changes when the values do, of large memory when stretches of it do; None where we cannot look."""
     try:
-        if isinstance(value, torch.Tensor):
+        if is_tensor(value):
             if value.device.type != "cpu":
                 return None
             data = _detach(value)

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from torchsan.observe.objects import is_tensor
+
 # Ops that do not look at what they overwrite.
 REPLACING = {
     *("copy_", "fill_", "zero_", "set_", "eye_", "ones_", "zeros_", "constant_"),
@@ -48,7 +50,7 @@ def manner_of(op: str, receiver: torch.Tensor, args: tuple[Any, ...]) -> Manner:
     if op == "__setitem__":
         value = args[2] if len(args) > 2 else None
         whole = len(args) > 1 and (args[1] is Ellipsis or args[1] == slice(None)) if not _tensors(args[1:2]) else False
-        if isinstance(value, torch.Tensor) and value.numel() > 1:
+        if is_tensor(value) and value.numel() > 1:
             return Manner.REPLACED if whole else Manner.FILLED
         return Manner.REPLACED if whole else Manner.EDITED if _is_number(value) else Manner.FILLED
     if op in EDITING:
@@ -62,7 +64,7 @@ def manner_of(op: str, receiver: torch.Tensor, args: tuple[Any, ...]) -> Manner:
 def _tensors(values: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if is_tensor(value):
             found.append(value)
         elif isinstance(value, (list, tuple)):
             found += _tensors(value)
@@ -70,12 +72,13 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, complex)) and not isinstance(value, torch.Tensor)
+    return isinstance(value, (int, float, complex)) and not is_tensor(value)
 
 
 def _is_data(operand: torch.Tensor, receiver: torch.Tensor) -> bool:
     """As large as what it is added to. A mean or a scale of channels is smaller: it is broadcast."""
-    return receiver.numel() == 1 or operand.numel() >= receiver.numel() or operand.dim() > receiver.dim()
+    small = operand.numel() < receiver.numel() and operand.dim() <= receiver.dim()
+    return bool(receiver.numel() == 1 or not small)
 
 
 def signature(args: tuple[Any, ...]) -> object:
@@ -84,7 +87,7 @@ def signature(args: tuple[Any, ...]) -> object:
 
     parts: list[object] = []
     for value in args[1:]:
-        if isinstance(value, torch.Tensor):
+        if is_tensor(value):
             parts.append(contents(value))
         elif isinstance(value, (int, float, complex, str, bool, type(None))):
             parts.append(value)

@@ -151,21 +151,22 @@ def _later_in(file: syntax.File, statement: ast.stmt, call: ast.expr, name: str)
         return None
     inside = set(ast.walk(call))
     for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and node not in inside:
-            if (node.lineno, node.col_offset) > (call.end_lineno or 0, call.end_col_offset or 0):
-                return node
+        if not isinstance(node, ast.Name) or node.id != name or not isinstance(node.ctx, ast.Load) or node in inside:
+            continue
+        if (node.lineno, node.col_offset) > (call.end_lineno or 0, call.end_col_offset or 0):
+            return node
     return None
 
 
-def reads_elsewhere(file: syntax.File, like: Place, dotted: str) -> Place | None:
-    """Where the file looks into what `name` or `x.name` holds, other than to put something there."""
+def reads_elsewhere(file: syntax.File, like: Place, dotted: str, scope: ast.AST) -> Place | None:
+    """Where this part of the file looks into what `name` or `x.name` holds, other than to put something there."""
     name = dotted.rpartition(".")[2]
-    for node in ast.walk(file.tree):
-        matches = (isinstance(node, ast.Attribute) and node.attr == name) if "." in dotted else (
-            isinstance(node, ast.Name) and node.id == name
-        )
-        if matches and isinstance(node.ctx, ast.Load) and _looks_inside(node, file):  # type: ignore[attr-defined]
-            return file.place(node, like)  # type: ignore[arg-type]
+    for node in file.within(scope):
+        if not isinstance(node, ast.Attribute if "." in dotted else ast.Name) or not isinstance(node.ctx, ast.Load):
+            continue
+        called = node.attr if isinstance(node, ast.Attribute) else node.id
+        if called == name and _looks_inside(node, file):
+            return file.place(node, like)
     return None
 
 
@@ -174,7 +175,7 @@ def _looks_inside(node: ast.expr, file: syntax.File) -> bool:
     if isinstance(parent, ast.Attribute):
         return parent.attr not in ("append", "clear", "extend", "insert", "add", "update", "setdefault", "popleft")
     if isinstance(parent, ast.Subscript) and parent.value is node:
-        return isinstance(parent.ctx, ast.Load)
+        return isinstance(parent.ctx, ast.Load) or isinstance(file.parents.get(parent), ast.AugAssign)
     if isinstance(parent, ast.Call) and parent.func is not node:
         return syntax.text_of(parent.func) not in ("len", "isinstance", "id", "type", "bool")
     return not isinstance(parent, (ast.Delete, ast.Expr))

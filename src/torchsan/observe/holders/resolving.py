@@ -10,6 +10,7 @@ import torch
 
 from torchsan.observe import expressions as syntax
 from torchsan.observe.names import local_names
+from torchsan.observe.objects import attributes_of, class_attribute, entries_of, is_a, is_tensor
 
 NOTHING = object()
 
@@ -28,28 +29,25 @@ def _value(node: ast.AST | None, names: dict[str, Any], namespace: dict[str, Any
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         owner = _value(node.value, names, namespace)
         key = node.slice.value
-        if isinstance(owner, dict):
+        if type(owner) is dict:
             return owner.get(key, NOTHING)
-        if isinstance(owner, (list, tuple)) and isinstance(key, int) and -len(owner) <= key < len(owner):
+        if (type(owner) is list or type(owner) is tuple) and isinstance(key, int) and -len(owner) <= key < len(owner):
             return owner[key]
     return NOTHING
 
 
 def attribute(owner: Any, name: str) -> Any:
     """An attribute that lies in a dictionary: of the object, of a module's parts, of a class."""
-    if isinstance(owner, torch.nn.Module):
+    held = attributes_of(owner) if not is_a(owner, type) else {}
+    if is_a(owner, torch.nn.Module):
         for part in ("_parameters", "_buffers", "_modules"):
-            held = vars(owner).get(part, {})
-            if name in held:
-                return held[name]
-    held = getattr(owner, "__dict__", None)
-    if isinstance(held, dict) and name in held:
+            inner = dict(entries_of(held.get(part)))
+            if name in inner:
+                return inner[name]
+    if name in held:
         return held[name]
-    for cls in type(owner).__mro__ if not isinstance(owner, type) else owner.__mro__:
-        found = vars(cls).get(name, NOTHING)
-        if found is not NOTHING:
-            return found if isinstance(found, torch.Tensor) else NOTHING
-    return NOTHING
+    found = class_attribute(owner if is_a(owner, type) else type(owner), name)
+    return found if is_tensor(found) else NOTHING
 
 
 def memory_expression(node: ast.AST) -> ast.expr | None:

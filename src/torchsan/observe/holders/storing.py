@@ -17,7 +17,7 @@ PUTTING = ("append", "insert", "add", "appendleft", "extend", "update", "setdefa
 
 def stored_at(step: Step, frames: list[FrameType]) -> Line | None:
     """The statement that filled the slot, as far as names lead to one."""
-    parts = [one for one in step.up()]
+    parts = list(step.up())
     named = next((one for one in parts if one.kind not in ("item", "young")), None)
     if named is None:
         return Line(frame_place(frames[1])) if len(frames) > 1 and step.kind == "young" else None
@@ -53,7 +53,7 @@ def _scopes(frames: Iterable[FrameType], holder: FrameType | None) -> Iterator[t
 def _put_into(file: syntax.File, scope: ast.AST, name: str, near: Place) -> Place | None:
     """`name.append(x)`, `name[k] = x`, `name += [x]`; the last of them."""
     found: list[ast.expr | ast.stmt] = []
-    for node in ast.walk(scope):
+    for node in file.within(scope):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PUTTING:
             if _names(node.func.value, name):
                 found.append(node)
@@ -67,7 +67,7 @@ def _put_into(file: syntax.File, scope: ast.AST, name: str, near: Place) -> Plac
 
 def _bound_to(file: syntax.File, scope: ast.AST, name: str, near: Place, *, attribute: bool) -> Place | None:
     found: list[ast.stmt] = []
-    for node in ast.walk(scope):
+    for node in file.within(scope):
         if isinstance(node, ast.Assign):
             targets = node.targets
         elif isinstance(node, (ast.AnnAssign, ast.For)):

@@ -43,9 +43,7 @@ class Takings:
     def _taken(self, holding: Holding) -> Taking:
         # Parameters of modules are many and large; of them the version is enough.
         looked = contents(holding.value) if holding.step.kind != "attribute" else None
-        return Taking(
-            weakref.ref(holding.value), holding.extent, version_of(holding.value), looked, self.tick
-        )
+        return Taking(weakref.ref(holding.value), holding.extent, version_of(holding.value), looked, self.tick)
 
     def of(self, holding: Holding) -> Taking | None:
         known = self._known.get(holding.slot)

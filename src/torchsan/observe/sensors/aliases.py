@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from torchsan import compat
 from torchsan.model.events import Event, GradientEdited, Line, Memory, Write
 from torchsan.observe.evidence import callers, itself, twins
 from torchsan.observe.evidence.exchanges import Exchanges
@@ -25,18 +26,19 @@ from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.foreign_writes import lines_that_write
 from torchsan.observe.holders.budget import Budget
 from torchsan.observe.holders.census import Census, take_census
+from torchsan.observe.holders.extents import extent_of
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.ledger import Stepped, Written
 from torchsan.observe.names import local_names
+from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
 from torchsan.observe.sites import Site, user_frames
 from torchsan.observe.tensors import is_plain, memory_of
 
-_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
-
-# How many hold a gradient inside a hook when no other path of backward needs it: the engine and the hook.
-ALONE = 2
+# How many hold a gradient when no other path of backward needs it: in a hook the engine and the hook, in the backward
+# of a custom function that one alone.
+ALONE_IN_HOOK, ALONE_IN_BACKWARD = 2, 1
 # Visits of a line that transforms stored memory, which is followed for longer than others.
 FOLLOWED = 512
 _MAKING = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
@@ -58,7 +60,7 @@ class AliasWatch:
         self.takings = Takings()
         self.proof = WriteProof(recorder)
         self.exchanges = Exchanges(recorder)
-        self.outliving = Outliving()
+        self.outliving = Outliving(recorder)
         self.operands = Operands(recorder)
         self.repeats = Repeats(recorder, self.takings, self._last_write)
         self._followed: set[Site] = set()
@@ -95,9 +97,9 @@ class AliasWatch:
             return None
         if not self.budget.allows():
             return None
-        with self.budget.looking():
+        with self.budget.looking(), compat.unseen(), torch.no_grad():
             writing = Writing(op, site, tensor, args, kwargs or {}, original, frame, frames, seen)
-            return self._look(writing, memory)
+            return self._look(writing, memory) if writing.extent is not None else None
 
     def _look(self, writing: Writing, memory: int) -> Token:
         proof = self.proof.before(writing)
@@ -107,7 +109,7 @@ class AliasWatch:
         self.takings.note(census)
         self.repeats.manners[memory] = writing.manner
         self.repeats.look(census, writing.frames, writing)
-        self.operands.mark(census, {memory: writing.event}, writing.frames)
+        self.operands.mark(census, {memory: writing.event})
         if self.outliving.follows(writing):
             self._followed.add(writing.site)
         _ = writing.before  # looked at now, compared after the write
@@ -131,7 +133,7 @@ class AliasWatch:
         return writing.seen >= 1 and (making or (writing.seen < 4 and self.budget.spare()))
 
     def after(self, token: Token) -> None:
-        with self.budget.looking():
+        with self.budget.looking(), compat.unseen(), torch.no_grad():
             if token.proof is not None:
                 token.proof()
             if token.events and token.writing.changed():
@@ -152,7 +154,8 @@ class AliasWatch:
     def look_around(self, frame: FrameType | None) -> Census:
         """Note who holds what, and tell of histories whose entries have become one."""
         frames = user_frames(frame)
-        census = take_census(frame)
+        with compat.unseen(), torch.no_grad():
+            census = take_census(frame)
         self.takings.note(census)
         self.repeats.look(census, frames)
         return census
@@ -170,7 +173,7 @@ class AliasWatch:
         with self.budget.looking():
             frames = user_frames(frame)
             write = Write(step.name, "optimizer", Line(step.site.place))
-            self.operands.mark(census, dict.fromkeys(step.memories, write), frames)
+            self.operands.mark(census, dict.fromkeys(step.memories, write))
             silent = self.recorder.ledger.silent
             for event in twins.events_of(optimizer, census, step.memories, write, frames, silent):
                 self.recorder.emit(event)
@@ -184,11 +187,11 @@ class AliasWatch:
                 grads = {
                     m: site_write
                     for h in census.holdings
-                    if isinstance(h.value, _Parameter) and h.value.grad is not None
+                    if is_a(h.value, torch.nn.Parameter) and h.value.grad is not None
                     and (m := memory_of(h.value.grad)) is not None
                 }  # fmt: skip
                 if grads:
-                    self.operands.mark(census, grads, user_frames(frame))
+                    self.operands.mark(census, grads)
 
     def handed_out(self, site: Site, how: str, frame: FrameType) -> None:
         """Memory was handed to or taken from NumPy: its writes are not seen, its values are."""
@@ -201,18 +204,25 @@ class AliasWatch:
         """The program has ended: look at what its modules still hold."""
         if self.budget.allows():
             with self.budget.looking():
-                self.repeats.look(take_census(None), [])
+                self.look_around(None)
         if self.budget.remark:
             self.recorder.report.notes.append(self.budget.remark)
         self.takings.clear()
 
     # -- helpers ------------------------------------------------------------------------------------
 
-    def _last_write(self, value: Any) -> Write | None:
+    def _last_write(self, value: Any, census: Census) -> Write | None:
         """The last known write of a memory: an op, a step, or a statement of NumPy's."""
-        memory = memory_of(value)
+        extent = extent_of(value)
+        shared = (h.value for h in census.holdings if h.extent == extent and is_tensor(h.value))
+        memory = next((m for v in shared if (m := memory_of(v)) in self.recorder.ledger.writes), memory_of(value))
+        if memory is None:
+            stepped = {m for step in self.recorder.ledger.steps for m in step.memories}
+            tensors = [h.value for h in census.holdings if h.extent == extent and is_tensor(h.value)]
+            memory = next((m for v in tensors if (m := memory_of(v)) in stepped), None)
         ledger = self.recorder.ledger
-        found: Written | None = (ledger.writes.get(memory or 0) or [None])[-1]
+        writes = ledger.writes.get(memory or 0)
+        found: Written | None = writes[-1] if writes else None
         step = next((s for s in reversed(ledger.steps) if memory in s.memories), None)
         if step is not None and (found is None or step.before >= found.before):
             return Write(step.name, "optimizer", Line(step.site.place))
@@ -224,8 +234,10 @@ class AliasWatch:
         return None
 
     def _gradient_edited(self, op: str, site: Site, tensor: Any, memory: int, hook: FrameType) -> None:
-        """A hook writes its argument. Only the engine and the hook hold a gradient that is the hook's alone."""
-        if tensor.requires_grad or tensor._use_count() <= ALONE or not _is_argument(memory, hook):
+        """A hook, or the backward of a custom function, writes the gradient that it was given."""
+        if tensor.requires_grad or not _is_argument(memory, hook):
+            return
+        if tensor._use_count() <= (ALONE_IN_BACKWARD if _is_custom_backward(hook) else ALONE_IN_HOOK):
             return
         backward = self.recorder.backward
         write = Write(op, "op", Line(whole_statement(site.place), site.library_place))
@@ -233,7 +245,13 @@ class AliasWatch:
         self.recorder.emit(GradientEdited(Memory(written_name(site.place)), write, needed))
 
 
+def _is_custom_backward(frame: FrameType) -> bool:
+    values = local_names(frame)
+    first = frame.f_code.co_varnames[:1]
+    return any(is_a(values.get(name), torch.autograd.function.BackwardCFunction) for name in first)
+
+
 def _is_argument(memory: int, frame: FrameType) -> bool:
     code, values = frame.f_code, local_names(frame)
     held = (values.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-    return any(memory_of(value) == memory for value in held if isinstance(value, _Tensor))
+    return any(memory_of(value) == memory for value in held if is_tensor(value))

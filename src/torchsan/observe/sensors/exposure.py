@@ -20,6 +20,7 @@ from torchsan import compat
 from torchsan.model.events import Line, Memory, ParameterRewritten, Write
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_modules, local_names
+from torchsan.observe.objects import is_a, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import callers_of, right_hand_side, whole_statement, written_name
 from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of, user_frames
@@ -131,7 +132,7 @@ class ExposureSensor:
 
     def _parameter_rewritten(self, tensor: Any, memory: int, site: Site, frame: FrameType) -> None:
         """A forward that replaces the data of one of its own parameters undoes what the optimizer learnt."""
-        if not isinstance(tensor, torch.nn.Parameter):
+        if not is_a(tensor, torch.nn.Parameter):
             return
         module = _module_in_forward(frame, tensor)
         if module is None:
@@ -188,7 +189,7 @@ class ExposureSensor:
     def _importing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def function(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if not (args and isinstance(args[0], (torch.Tensor, int, float, bool, list))):
+            if not (args and (is_tensor(args[0]) or type(args[0]) in (int, float, bool, list, tuple))):
                 self._expose(result, name, _getframe(1))
             return result
 
@@ -257,7 +258,7 @@ class ExposureSensor:
             before = compat.next_sequence()
             result = original(*args, **kwargs)
             tensor = args[0] if args else kwargs.get("tensor", kwargs.get("output_tensor", kwargs.get("output")))
-            if isinstance(tensor, torch.Tensor):
+            if is_tensor(tensor):
                 self._collected(name, tensor, before, _getframe(1))
             return result
 
@@ -278,7 +279,7 @@ def _module_in_forward(frame: FrameType | None, parameter: Any) -> torch.nn.Modu
     while frame is not None:
         if frame.f_code.co_name == "forward" and kind_of(frame.f_code) == USER:
             module = local_names(frame).get("self")
-            if isinstance(module, torch.nn.Module) and any(p is parameter for p in module.parameters()):
+            if is_a(module, torch.nn.Module) and any(p is parameter for _, p, _ in tensors_of(module)):
                 return module
         frame = frame.f_back
     return None

@@ -16,6 +16,7 @@ from torchsan.model.events import GraphReused, Line, Memory
 from torchsan.observe import nodes
 from torchsan.observe.cuts import CutFinder
 from torchsan.observe.names import variables
+from torchsan.observe.objects import is_tensor, text_of, told_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import Site, _sites, site_of, user_frames
 from torchsan.observe.stale import StaleFinder
@@ -93,7 +94,8 @@ class GraphSensor:
 
         def slow(frame: FrameType | None = None) -> list[str]:
             frame = frame or _getframe(1)
-            if frame.f_globals.get("__name__", "").startswith("torch.fx"):
+            asking = dict.get(frame.f_globals, "__name__")
+            if type(asking) is str and asking.startswith("torch.fx"):
                 return list(original())  # torch.fx itself asks for a stack, to print it
             site = site_of(frame)
             if self._pending:
@@ -178,6 +180,8 @@ class GraphSensor:
         roots = _roots(outputs)
         for listener in self.recorder.before_backward:
             listener(roots, frame)
+        if self.recorder.aliases is not None:
+            self.recorder.aliases.before_backward(frame)
         if self.exposure is not None and self.exposure.has_foreign():
             self.exposure.look()
         if self.ledger.suspicious():
@@ -201,8 +205,8 @@ class GraphSensor:
 
     @shield
     def _failed(self, outputs: Any, error: RuntimeError, frame: Any) -> None:
-        text = str(error)
-        if getattr(error, "__torchsan__", None) is not None:
+        text = text_of(error)
+        if told_of(error) is not None:
             return
         if nodes.STALE in text:
             error.__torchsan__ = self.stale.explain(_roots(outputs), text, frame) or True  # type: ignore[attr-defined]
@@ -226,7 +230,7 @@ class GraphSensor:
 
     def _tell_reuse(self, node: Any, frame: Any) -> list[Any]:
         frames = user_frames(frame)
-        carried = next((n for n, v in variables(frames) if isinstance(v, torch.Tensor) and v.grad_fn is node), None)
+        carried = next((n for n, v in variables(frames) if is_tensor(v) and v.grad_fn is node), None)
         site = site_of(frame)
         return self.recorder.emit(
             GraphReused(
@@ -242,7 +246,7 @@ class GraphSensor:
 def _roots(outputs: Any) -> list[Any]:
     found = []
     for output in outputs:
-        if isinstance(output, torch.Tensor):
+        if is_tensor(output):
             found.append(output.grad_fn)
         else:
             found.append(getattr(output, "node", None))  # GradientEdge

@@ -11,16 +11,19 @@ from torch.optim import optimizer as torch_optimizer
 
 from torchsan import compat
 from torchsan.observe.ledger import Stepped
+from torchsan.observe.objects import is_honest, module_of, parameters_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import site_of
-from torchsan.observe.tensors import memory_of
+from torchsan.observe.tensors import is_plain, memory_of
+
+MAX_OPTIMIZERS = 1_000
 
 
 class OptimizerSensor:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._versions: dict[int, tuple[Any, int]] = {}
-        self._memories: weakref.WeakKeyDictionary[Any, tuple[int, frozenset[int]]] = weakref.WeakKeyDictionary()
+        self._memories: dict[int, tuple[weakref.ref[Any], int, frozenset[int]]] = {}
         self._handles: list[Any] = []
 
     def install(self) -> None:
@@ -38,7 +41,7 @@ class OptimizerSensor:
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not self.recorder.active or self.recorder.paused:
             return
-        first = next((p for g in optimizer.param_groups for p in g["params"] if p.grad is not None), None)
+        first = next((p for p in parameters_of(optimizer) if is_plain(p) and p.grad is not None), None)
         if first is not None:
             self._versions[id(optimizer)] = (first, first._version)
             if self.recorder.aliases is not None:
@@ -61,7 +64,7 @@ class OptimizerSensor:
             silent=parameter._version == version and _has_effect(parameter),
             passes=self.recorder.ledger.backwards,
             autocast=compat.autocast_caches(parameter),
-            logged=not type(optimizer).__module__.startswith("torch.optim"),
+            logged=not module_of(optimizer).startswith("torch.optim"),
         )
         self.recorder.ledger.add_step(step)
         if self.recorder.aliases is not None:
@@ -69,16 +72,21 @@ class OptimizerSensor:
 
     def _memories_of(self, optimizer: Any) -> frozenset[int]:
         """Memories of the parameters; computed again only when their number changes or data was replaced."""
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        parameters = [p for p in parameters_of(optimizer) if is_honest(type(p))]
         stamp = hash(tuple(p.data_ptr() for p in parameters if p.layout is torch.strided))
-        known = self._memories.get(optimizer)
-        if known is not None and known[0] == stamp:
-            return known[1]
+        known = self._memories.get(id(optimizer))
+        if known is not None and known[0]() is optimizer and known[1] == stamp:
+            return known[2]
         memories = frozenset(m for m in map(memory_of, parameters) if m is not None)
-        self._memories[optimizer] = (stamp, memories)
+        if len(self._memories) > MAX_OPTIMIZERS:
+            self._memories.clear()
+        self._memories[id(optimizer)] = (weakref.ref(optimizer), stamp, memories)
         return memories
 
 
 def _has_effect(parameter: torch.Tensor) -> bool:
     gradient = parameter.grad
-    return gradient is not None and not gradient.is_sparse and bool(gradient.count_nonzero())
+    if gradient is None or not is_plain(gradient) or gradient.is_meta:
+        return False
+    with compat.unseen():
+        return bool(gradient.count_nonzero())

@@ -14,9 +14,10 @@ import torch
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.ledger import Written
+from torchsan.observe.objects import entries_of, is_a, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import USER, Site, kind_of, site_of
-from torchsan.observe.tensors import memory_of
+from torchsan.observe.tensors import is_plain, memory_of
 
 MAX_SNAPSHOTS = 256
 
@@ -96,14 +97,14 @@ class SnapshotSensor:
         if first is None:
             return
         site = site_of(frame)
-        tensors = {k: (memory_of(t) or 0, t._version) for k, t in state.items() if isinstance(t, torch.Tensor)}
+        tensors = {k: (memory_of(t) or 0, t._version) for k, t in entries_of(state) if is_plain(t)}
         file = syntax.file_of(site.place.path)
         node = file.at(site.place) if file else None
         names = syntax.names_given(node, file) if file and node is not None else []
         steps = self.recorder.ledger.steps_made
-        key = (site, memory_of(first) or 0)
-        retaken = key in self._takes and self._takes[key] < steps
-        self._takes[key] = steps
+        take = (site, memory_of(first) or 0)
+        retaken = take in self._takes and self._takes[take] < steps
+        self._takes[take] = steps
         name = names[0] if names else ""
         self._taken[id(first)] = Snapshot(weakref.ref(first), site, tensors, name, steps, retaken)
 
@@ -113,8 +114,8 @@ class SnapshotSensor:
         snapshot = self._taken.get(id(first))
         if first is None or snapshot is None or snapshot.first() is not first:
             return None
-        for key, tensor in state.items():
-            if not isinstance(tensor, torch.Tensor):
+        for key, tensor in entries_of(state):
+            if not is_plain(tensor):
                 continue
             memory, version = snapshot.tensors.get(key, (0, 0))
             if memory and memory_of(tensor) == memory and self._trained_since(memory, version, snapshot.steps):
@@ -130,27 +131,27 @@ class SnapshotSensor:
 
     @shield
     def _loading(self, module: Any, state: Any, frame: FrameType) -> None:
-        if not self.recorder.active or self.recorder.paused or not isinstance(state, dict):
+        if not self.recorder.active or self.recorder.paused or not is_a(state, dict):
             return
         snapshot = self._moved(state)
         if snapshot is None:
             return
-        own = {memory_of(t) for t in (*module.parameters(), *module.buffers())}
-        onto_itself = any(isinstance(t, torch.Tensor) and memory_of(t) in own for t in state.values())
+        own = {memory_of(t) for _, t, _ in tensors_of(module)}
+        onto_itself = any(is_tensor(t) and memory_of(t) in own for _, t in entries_of(state))
         self._tell(snapshot, state, frame, "proved" if onto_itself or snapshot.retaken else "possible")
 
     @shield
     def _saving(self, obj: Any, frame: FrameType) -> None:
         if not self.recorder.active or self.recorder.paused:
             return
-        for state in [obj, *(obj.values() if isinstance(obj, dict) else ())]:
-            snapshot = self._moved(state) if isinstance(state, dict) else None
+        for state in [obj, *(value for _, value in entries_of(obj))]:
+            snapshot = self._moved(state) if is_a(state, dict) else None
             if snapshot is not None:
                 self._tell(snapshot, state, frame, "proved" if snapshot.retaken else "possible")
 
     def _tell(self, snapshot: Snapshot, state: Any, frame: FrameType, certainty: Sure) -> None:
         used = site_of(frame)
-        memories = {memory_of(t) for t in state.values() if isinstance(t, torch.Tensor)}
+        memories = {memory_of(t) for _, t in entries_of(state) if is_tensor(t)}
         step = next((s for s in reversed(self.recorder.ledger.steps) if s.memories & memories), None)
         write = Write(step.name, "optimizer", Line(step.site.place)) if step is not None else None
         taken = Line(snapshot.site.place)
@@ -160,7 +161,7 @@ class SnapshotSensor:
 
 
 def _first_tensor(state: dict[Any, Any]) -> torch.Tensor | None:
-    return next((value for value in state.values() if isinstance(value, torch.Tensor)), None)
+    return next((value for _, value in entries_of(state) if is_tensor(value)), None)
 
 
 def _is_loading(write: Written) -> bool:

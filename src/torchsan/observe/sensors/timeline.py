@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-import torch
-
 from torchsan import compat
 from torchsan.model import Finding, Kind, Lane, Moment, Place, Timeline
 from torchsan.model.events import Event, StaleSave, Write
@@ -21,6 +19,7 @@ from torchsan.observe import expressions as syntax
 from torchsan.observe import nodes
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import modules, variables
+from torchsan.observe.objects import is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import Site, site_of, user_frames
 from torchsan.observe.tensors import memory_of
@@ -268,12 +267,12 @@ def _owned(frames: list[FrameType]) -> dict[int, tuple[str, bool]]:
     """The names in sight, by memory, and whether they last: parameters and buffers do, plain variables may not."""
     found: dict[int, tuple[str, bool]] = {}
     for path, module in modules(frames):
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        for name, tensor, _ in tensors_of(module):
             memory = memory_of(tensor)
             if memory is not None:
                 found.setdefault(memory, (f"{path}.{name}", True))
     for name, value in variables(frames):
-        memory = memory_of(value) if isinstance(value, torch.Tensor) else None
+        memory = memory_of(value) if is_tensor(value) else None
         if memory is not None:
             found.setdefault(memory, (name, False))
     return found

@@ -17,6 +17,7 @@ from torchsan.observe.constructors import layer_site
 from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_variables
+from torchsan.observe.objects import items_of
 from torchsan.observe.outs import OutFinder
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import refused, whole_statement
@@ -114,7 +115,7 @@ class WriteSensor:
         def function(*args: Any, **kwargs: Any) -> Any:
             frame = _getframe(1)
             first = args[0] if args else kwargs.get("input", kwargs.get("self"))
-            written = tuple(first) if isinstance(first, (list, tuple)) else (first,)
+            written = several(first)
             return perform(name, original, written, args, kwargs, frame)
 
         return _named_like(function, original)
@@ -126,7 +127,7 @@ class WriteSensor:
             out = kwargs.get("out")
             if out is None:
                 return original(*args, **kwargs)
-            written = tuple(out) if isinstance(out, (list, tuple)) else (out,)
+            written = several(out)
             return perform(name, original, written, args, kwargs, _getframe(1))
 
         return _named_like(function, original)
@@ -265,6 +266,11 @@ def _function_homes() -> list[tuple[Any, list[str]]]:
         (torch._C._nn, [n for n in dir(torch._C._nn) if n.endswith("_") and not n.startswith("_")]),
         (functional, [n for n in dir(functional) if n.endswith("_") and not n.startswith("_")]),
     ]
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    """One tensor, or those in a list of them."""
+    return tuple(item for _, item in items_of(value)) or (value,)
 
 
 def _named_like(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

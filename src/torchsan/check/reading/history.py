@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from torchsan.check.outline import Definition
+from torchsan.check.reading.outline import Definition
 
 _INDENT = re.compile(r"[ \t]*")
 _HARMLESS = (".shape", ".size", ".device", ".dtype", ".dim", ".ndim", ".numel", ".append", ".items", ".keys")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torchsan.check.torch_names import (
+from torchsan.check.modelling.names import (
     PLAIN_METHODS,
 )
-from torchsan.check.torch_parts import Args, Kwargs, TorchParts
-from torchsan.check.values import (
+from torchsan.check.modelling.parts import Args, Kwargs, TorchParts
+from torchsan.check.modelling.values import (
     Grad,
     Node,
     Plain,

@@ -6,8 +6,8 @@ import ast
 from typing import Any
 
 from torchsan.check.facts import Fact
-from torchsan.check.program import Program
-from torchsan.check.values import Node, Save, Snapshot, Storage, Tensor, Write
+from torchsan.check.modelling.values import Node, Save, Snapshot, Storage, Tensor, Write
+from torchsan.check.reading.program import Program
 from torchsan.model import Place, events
 
 _SAVED_AS = {"out0": "result", "out1": "result1"}

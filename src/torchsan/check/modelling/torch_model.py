@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchsan.check.machine import Machine
-from torchsan.check.tensor_methods import TensorMethods
-from torchsan.check.torch_modules import TorchModules
-from torchsan.check.torch_ops import TorchOps
+from torchsan.check.modelling.modules import TorchModules
+from torchsan.check.modelling.ops import TorchOps
+from torchsan.check.modelling.tensor_methods import TensorMethods
+
+if TYPE_CHECKING:
+    from torchsan.check.following.machine import Machine
 
 
 class TorchModel(TorchOps, TensorMethods, TorchModules):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torchsan.check.builtin_calls import BuiltinCalls
-from torchsan.check.method_calls import MethodCalls
-from torchsan.check.parts import MAX_DEPTH, MAX_DEPTH_ALONE, MOST_RECURSION
-from torchsan.check.program import FunctionInfo
-from torchsan.check.scope import Scope
-from torchsan.check.torch_names import (
+from torchsan.check.following.builtin_calls import BuiltinCalls
+from torchsan.check.following.method_calls import MethodCalls
+from torchsan.check.following.parts import MAX_DEPTH, MAX_DEPTH_ALONE, MOST_RECURSION
+from torchsan.check.following.scope import Scope
+from torchsan.check.modelling.names import (
     GRAD_MODES,
     WITH_PARAMETERS,
 )
-from torchsan.check.values import (
+from torchsan.check.modelling.values import (
     Class,
     Function,
     Instance,
@@ -27,6 +26,7 @@ from torchsan.check.values import (
     Tensor,
     tensors_in,
 )
+from torchsan.check.reading.program import FunctionInfo
 
 
 class Calls(MethodCalls, BuiltinCalls):

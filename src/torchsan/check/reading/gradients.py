@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
-from torchsan.check.outline import Definition
+from torchsan.check.reading.outline import Definition
 
 _SURE = re.compile(r"Parameter\(|requires_grad|inference_mode|\.backward\(|nn\.[A-Z]\w+\(|=torch\.\w+\(")
 _PART = re.compile(r"self\.(\w+) ?= ?([\w.]+)\(")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from torchsan.check.machine import Machine
-    from torchsan.check.oracle import Oracle
-    from torchsan.check.program import FunctionInfo, Program
-    from torchsan.check.scope import Scope
-    from torchsan.check.torch_model import TorchModel
-    from torchsan.check.values import Instance
+    from torchsan.check.following.machine import Machine
+    from torchsan.check.following.oracle import Oracle
+    from torchsan.check.following.scope import Scope
+    from torchsan.check.modelling.torch_model import TorchModel
+    from torchsan.check.modelling.values import Instance
+    from torchsan.check.reading.program import FunctionInfo, Program
 
 MAX_DEPTH = 14
 MAX_DEPTH_ALONE = 4

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torchsan.check.torch_names import (
+from torchsan.check.modelling.names import (
     CONTAINERS,
     INPLACE_POSITION,
     WITH_PARAMETERS,
 )
-from torchsan.check.torch_parts import Args, Kwargs, TorchParts
-from torchsan.check.values import (
+from torchsan.check.modelling.parts import Args, Kwargs, TorchParts
+from torchsan.check.modelling.values import (
     Function,
     Grad,
     Instance,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torchsan.check.parts import Parts
-from torchsan.check.program import canonical
-from torchsan.check.torch_names import (
+from torchsan.check.following.parts import Parts
+from torchsan.check.modelling.names import (
     RUN_QUESTIONS,
     words,
 )
-from torchsan.check.values import (
+from torchsan.check.modelling.values import (
     Instance,
     Layer,
     Library,
@@ -21,6 +20,7 @@ from torchsan.check.values import (
     Tensor,
     tensors_in,
 )
+from torchsan.check.reading.program import canonical
 
 _BASIC_TYPES = frozenset({"Tensor", "list", "tuple", "dict", "set", "int", "float", "str", "bool"})
 _PLAIN_BUILTINS = words(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchsan.check.machine import Machine
+    from torchsan.check.following.machine import Machine
 
 Args = list[Any]
 Kwargs = dict[str, Any]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torchsan.check.parts import MOST_ITEMS, Parts
-from torchsan.check.torch_names import (
+from torchsan.check.following.parts import MOST_ITEMS, Parts
+from torchsan.check.modelling.names import (
     TENSOR_ONLY,
 )
-from torchsan.check.values import (
+from torchsan.check.modelling.values import (
     Class,
     Grad,
     Instance,

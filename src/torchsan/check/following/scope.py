@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torchsan.check.values import Plain
+from torchsan.check.modelling.values import Plain
 
 
 class Scope:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from torchsan.check.torch_names import (
+from torchsan.check.modelling.names import (
     ADDITIVE,
     FACTORIES,
     INTEGER,
@@ -16,8 +16,8 @@ from torchsan.check.torch_names import (
     NORMS,
     NOT_WRITING,
 )
-from torchsan.check.torch_parts import Args, Kwargs, TorchParts
-from torchsan.check.values import (
+from torchsan.check.modelling.parts import Args, Kwargs, TorchParts
+from torchsan.check.modelling.values import (
     Grad,
     Node,
     Optimizer,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchsan.check.outline import Definition
-from torchsan.check.prefilter import Suspects
+from torchsan.check.reading.outline import Definition
+from torchsan.check.reading.prefilter import Suspects
 
 # Definitions that suspects mention, and what those mention in turn.
 LEVELS = 2

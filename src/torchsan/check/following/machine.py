@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterable
 
 from torchsan.check.facts import Fact
-from torchsan.check.program import Program
-from torchsan.check.telling import Teller
-from torchsan.check.values import Grad, Node, Optimizer, Save, Storage, Tensor, Write, parameters_of
+from torchsan.check.modelling.values import Grad, Node, Optimizer, Save, Storage, Tensor, Write, parameters_of
+from torchsan.check.reading.program import Program
+from torchsan.check.telling.teller import Teller
 from torchsan.effects import OpEffects
 
 

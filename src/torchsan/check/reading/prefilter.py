@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 
-from torchsan.check.outline import Definition, located, outline_of, without_grad
-from torchsan.check.text_gradients import GradientSources
-from torchsan.check.text_history import history, loop_around, rest
-from torchsan.check.text_writes import writes_in
+from torchsan.check.reading.gradients import GradientSources
+from torchsan.check.reading.history import history, loop_around, rest
+from torchsan.check.reading.outline import Definition, located, outline_of, without_grad
+from torchsan.check.reading.writes import writes_in
 from torchsan.effects import lookup, names
 
 _CALL = re.compile(r"([A-Za-z_][\w.]*(?:\[\w+\])?)\(")

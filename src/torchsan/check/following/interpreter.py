@@ -6,18 +6,17 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from torchsan.check.calls import Calls
-from torchsan.check.expressions import Expressions
-from torchsan.check.machine import Machine
-from torchsan.check.oracle import Oracle
-from torchsan.check.program import FunctionInfo, Program
-from torchsan.check.scope import Scope
-from torchsan.check.statements import Statements
-from torchsan.check.torch_model import TorchModel
-from torchsan.check.torch_names import (
+from torchsan.check.following.calls import Calls
+from torchsan.check.following.expressions import Expressions
+from torchsan.check.following.machine import Machine
+from torchsan.check.following.oracle import Oracle
+from torchsan.check.following.scope import Scope
+from torchsan.check.following.statements import Statements
+from torchsan.check.modelling.names import (
     RUN_QUESTIONS,
 )
-from torchsan.check.values import (
+from torchsan.check.modelling.torch_model import TorchModel
+from torchsan.check.modelling.values import (
     Instance,
     Layer,
     Mapping,
@@ -25,6 +24,7 @@ from torchsan.check.values import (
     Sequence,
     Tensor,
 )
+from torchsan.check.reading.program import FunctionInfo, Program
 
 ROUNDS, ROUNDS_ALONE = 3, 2
 BUDGET = 40_000

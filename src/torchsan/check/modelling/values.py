@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchsan.check.program import ClassInfo, FunctionInfo
+    from torchsan.check.reading.program import ClassInfo, FunctionInfo
 
 
 class Grad(IntEnum):

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Callable, Iterable
 
 from torchsan.check.facts import Fact
-from torchsan.check.interpreter import BUDGET, BUDGET_ALONE, Interpreter
-from torchsan.check.machine import PathEnded
-from torchsan.check.oracle import paths
-from torchsan.check.prefilter import Suspects
-from torchsan.check.program import FunctionInfo, Program
-from torchsan.check.values import Class, Function, Grad, Plain, Storage, Tensor, tensors_in
+from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
+from torchsan.check.following.machine import PathEnded
+from torchsan.check.following.oracle import paths
+from torchsan.check.modelling.values import Class, Function, Grad, Plain, Storage, Tensor, tensors_in
+from torchsan.check.reading.prefilter import Suspects
+from torchsan.check.reading.program import FunctionInfo, Program
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torchsan.check.machine import PathEnded
-from torchsan.check.parts import Parts
-from torchsan.check.scope import Scope
-from torchsan.check.torch_names import (
+from torchsan.check.following.machine import PathEnded
+from torchsan.check.following.parts import Parts
+from torchsan.check.following.scope import Scope
+from torchsan.check.modelling.names import (
     BINARY,
     GRAD_MODES,
 )
-from torchsan.check.values import (
+from torchsan.check.modelling.values import (
     Class,
     Function,
     Instance,

@@ -8,14 +8,14 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from torchsan.check.parts import Parts
-from torchsan.check.scope import Scope
-from torchsan.check.torch_names import (
+from torchsan.check.following.parts import Parts
+from torchsan.check.following.scope import Scope
+from torchsan.check.modelling.names import (
     BINARY,
     PLAIN_ATTRIBUTES,
     TENSOR_ONLY,
 )
-from torchsan.check.values import (
+from torchsan.check.modelling.values import (
     Class,
     Function,
     Grad,

@@ -54,6 +54,9 @@ def next_reads(frame: FrameType, name: str, *, loops: bool = False) -> list[Read
     code = frame.f_code
     listed, at = _instructions(code)
     start = _after_call(at, frame.f_lasti)
+    if _is_augmented(frame, name):
+        # `x += 1` binds the name to what it was bound to.
+        start = next((i for i in range(start, len(listed)) if _binds(listed[i], name)), start) + 1
     todo, met, found = [start], set(), []
     while todo:
         index = todo.pop()
@@ -74,6 +77,13 @@ def next_reads(frame: FrameType, name: str, *, loops: bool = False) -> list[Read
                 break
             index += 1
     return sorted(found, key=lambda read: (read.place.line, read.place.column))
+
+
+def _is_augmented(frame: FrameType, name: str) -> bool:
+    at = frame_place(frame)
+    file = syntax.file_of(at.path)
+    node = file.at(at) if file else None
+    return isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name
 
 
 def _after_call(at: dict[int, int], lasti: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import torch
 
 from torchsan.model import Finding, Place, Report
 from torchsan.model.events import Event
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import Site
@@ -34,6 +36,11 @@ class Sensor(Protocol):
     def install(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class _Passing(threading.local):
+    site: Site | None = None
+    keeps_gradients = False
 
 
 class Recorder:
@@ -68,8 +75,7 @@ class Recorder:
         self.heard: list[Callable[[Event, Finding], None]] = []
         # Who looks for other holders of written memory; set by the sensor of writes.
         self.aliases: AliasWatch | None = None
-        # The backward that is running, told by its line; None outside of backward.
-        self.backward: Site | None = None
+        self._passing = _Passing()
         self._asleep = 0
         self._broken_rules: set[str] = set()
         self._rules = [rule for rule in all_rules().values() if rule.judge is not None]
@@ -79,6 +85,7 @@ class Recorder:
 
     def start(self) -> None:
         self.active = True
+        clock.start()
         with self.shielded():
             self._install()
 
@@ -104,6 +111,7 @@ class Recorder:
                 sensor.close()
         self.active = False
         self.patches.remove()
+        clock.stop()
 
     def user_code(self, code: CodeType) -> None:
         self.codes.append(code)
@@ -150,6 +158,19 @@ class Recorder:
     @property
     def paused(self) -> bool:
         return self._asleep > 0
+
+    @property
+    def backward(self) -> Site | None:
+        """The backward that is running in this thread, told by its line; None outside of backward."""
+        return self._passing.site
+
+    @property
+    def backward_keeps_gradients(self) -> bool:
+        return self._passing.keeps_gradients
+
+    def passing(self, site: Site | None, *, keeps_gradients: bool = False) -> None:
+        """A backward of this thread begins, or is over."""
+        self._passing.site, self._passing.keeps_gradients = site, keeps_gradients
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -199,6 +220,7 @@ class Recorder:
         if self.active:
             self.active = False
             self.patches.remove()
+            clock.stop()
             for sensor in self._sensors:
                 try:
                     sensor.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +17,12 @@ class Budget:
         self.spent = 0.0
         self.refused = 0
         self._depth = 0
+        self._looker: int | None = None
 
     def allows(self) -> bool:
         """Is there time for another look? A refusal is counted."""
+        if self._looker not in (None, threading.get_ident()):
+            return False  # another thread is looking; nobody waits for it
         if self.spent <= ALLOWANCE + SHARE * (time.perf_counter() - self.started):
             return True
         self.refused += 1
@@ -26,6 +30,8 @@ class Budget:
 
     def spare(self) -> bool:
         """Time for a look that is welcome but not due: less than half of what there is has been used."""
+        if self._looker not in (None, threading.get_ident()):
+            return False
         return self.spent <= 0.5 * (ALLOWANCE + SHARE * (time.perf_counter() - self.started))
 
     @contextmanager
@@ -33,11 +39,13 @@ class Budget:
         """Charge what happens inside."""
         start = time.thread_time()  # what others do meanwhile is not our doing
         self._depth += 1
+        self._looker = threading.get_ident()
         try:
             yield
         finally:
             self._depth -= 1
             if not self._depth:
+                self._looker = None
                 self.spent += time.thread_time() - start
 
     @property

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.sensors.captures import CaptureSensor
+    from torchsan.observe.sensors.collectives import CollectiveSensor
     from torchsan.observe.sensors.exposure import ExposureSensor
     from torchsan.observe.sensors.graph import GraphSensor
     from torchsan.observe.sensors.holders import HolderSensor
@@ -23,8 +24,8 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     if not recorder.judging:
         return [writes, CaptureSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
-    snapshots, captures = SnapshotSensor(recorder), CaptureSensor(recorder)
-    sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases), optimizers, snapshots, captures]
+    sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases), optimizers]
+    sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor
 

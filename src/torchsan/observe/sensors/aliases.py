@@ -237,7 +237,9 @@ class AliasWatch:
         """A hook, or the backward of a custom function, writes the gradient that it was given."""
         if tensor.requires_grad or not _is_argument(memory, hook):
             return
-        if tensor._use_count() <= (ALONE_IN_BACKWARD if _is_custom_backward(hook) else ALONE_IN_HOOK):
+        alone = ALONE_IN_BACKWARD if _is_custom_backward(hook) else ALONE_IN_HOOK
+        # A backward for given inputs (`autograd.grad`) holds on to their gradients: what it hands back.
+        if tensor._use_count() <= alone + self.recorder.backward_keeps_gradients:
             return
         backward = self.recorder.backward
         write = Write(op, "op", Line(whole_statement(site.place), site.library_place))

@@ -43,7 +43,7 @@ h = torch.bmm(a, h)
 print(h)
 """
 
-FIXES = (("mutated", "fresh_result"), ("mutated", "clone_operand"))
+FIXES = (("mutated", "fresh_result"),)
 
 
 def judge(event: Any, history: Any) -> Finding | None:

@@ -27,8 +27,6 @@ def events_of(writing: Writing, takings: Takings) -> Iterator[Event]:
         return
     if not any(extent_of(value) == writing.target for value in _tensors(writing.args[1:])):
         return
-    if writing.site.library is not None and not writing.op.startswith("_foreach"):
-        return  # `load_state_dict` is told by the sensor that watches it
     names = _names(writing)
     if names is None or names[0] == names[1]:
         return
@@ -57,6 +55,9 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 def _names(writing: Writing) -> tuple[str, str] | None:
     """What the line calls the two: the receiver and the operand."""
     node = writing.node
+    if writing.site.library is not None and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        # `net.load_state_dict(kept)`
+        return (ast.unparse(node.func.value), ast.unparse(node.args[0])) if node.args else None
     if isinstance(node, ast.AugAssign):
         pair: list[ast.expr] = [node.target, node.value]
     elif isinstance(node, ast.Subscript) and writing.file is not None:

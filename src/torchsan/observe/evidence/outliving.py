@@ -34,6 +34,7 @@ class _Visit:
 
     operands: object
     version: int | None
+    changed: bool
 
 
 class Outliving:
@@ -52,7 +53,13 @@ class Outliving:
             return
         yield from self._default(writing)
         yield from self._class_attribute(writing)
-        yield from self._stored(writing)
+        if writing.manner is not Manner.EDITED:
+            yield from self._stored(writing)
+
+    def edits_of(self, writing: Writing) -> Iterator[Event]:
+        """What is to be told of constants put into stored memory: other places each time, and the old ones stay."""
+        if writing.manner is Manner.EDITED and writing.target is not None:
+            yield from self._stored(writing)
 
     def follows(self, writing: Writing) -> bool:
         """A line that transforms stored memory through a name of its own is looked at again and again."""
@@ -70,8 +77,10 @@ class Outliving:
         if len(self._visits) >= MAX_VISITS:
             self._visits.clear()
             self._left.clear()
-        self._visits[id(writing.site), writing.extent] = _Visit(signature(writing.args), version_of(writing.tensor))
-        self._left[writing.extent] = contents(writing.tensor)
+        now = contents(writing.tensor)
+        visit = _Visit(signature(writing.args), version_of(writing.tensor), now != writing.before)
+        self._visits[id(writing.site), writing.extent] = visit
+        self._left[writing.extent] = now
 
     # -- defaults -----------------------------------------------------------------------------------
 
@@ -121,8 +130,8 @@ class Outliving:
         if writing.top.f_code.co_name == "<module>":
             return
         others = [h for h in self._others(writing) if h.step.outlives]
-        if _is_parameter(writing, written.id) and any(h.value is writing.tensor for h in others):
-            return  # handed in to be changed
+        # The stored tensor itself may be handed in to be changed; a view of it is rather handed in for its values.
+        handed_in = _is_parameter(writing, written.id) and any(h.value is writing.tensor for h in others)
         if not others or not is_tensor(writing.tensor) or is_a(writing.tensor, torch.nn.Parameter):
             return
         reads = next_reads(writing.top, written.id)
@@ -139,14 +148,15 @@ class Outliving:
         yield SharedDefaultWritten(
             Memory(written.id if form != "global" else holding.step.path), writing.event, form,  # type: ignore[arg-type]
             writing.top.f_code.co_qualname, holding.step.path, stored_at(holding.step, writing.frames),
-            reads[0].place, "possible" if counts else "proved",
+            reads[0].place, "possible" if counts or handed_in else "proved",
         )  # fmt: skip
 
     def _again(self, writing: Writing, before: _Visit) -> bool:
         """The same change of the same bytes, which nobody has written since: the changes add up."""
         if writing.extent is None or writing.op in SETTLED:
             return False
-        if writing.manner is Manner.TRANSFORMED and before.operands != signature(writing.args):
+        same = before.operands == signature(writing.args)
+        if not before.changed or same is not (writing.manner is Manner.TRANSFORMED):
             return False
         if writing.before is None or writing.before != self._left.get(writing.extent):
             return False

@@ -20,6 +20,7 @@ from torchsan.observe.holders.reading import reads_elsewhere
 from torchsan.observe.holders.resolving import root_name
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings, by_extent, differed
+from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_a
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import frame_place
@@ -37,9 +38,13 @@ class Repeats:
         self.last_write = last_write
         # In what manner each memory was last written, since that tells a history from a shared accumulator.
         self.manners: dict[int, Manner] = {}
+        # Memory that objects in a container write through attributes of their own: shared by them, not kept of them.
+        self._resources: set[int] = set()
         self._told: set[tuple[object, ...]] = set()
 
     def look(self, census: Census, frames: list[FrameType], writing: Writing | None = None) -> None:
+        if writing is not None:
+            self._note_resource(census, writing)
         items = [h for h in census.holdings if any(s.kind in ("item", "young") for s in h.step.up())]
         for group in by_extent(items).values():
             if len(group) >= 2:
@@ -52,7 +57,8 @@ class Repeats:
         for family in siblings.values():
             pair = self._different(family)
             if pair is not None:
-                self._tell(pair, len(family), census, frames, writing, "proved")
+                shared = memory_of(pair[0].value) in self._resources and _below_an_object(pair[0])
+                self._tell(pair, len(family), census, frames, writing, "possible" if shared else "proved")
                 return
             if writing is not None and len(family) >= 2 and self._one_for_all(family, writing):
                 self._tell((family[0], family[-1]), len(family), census, frames, writing, "proved")
@@ -61,6 +67,18 @@ class Repeats:
             pair = self._different(group)
             if pair is not None and _same_namespace(*pair):
                 self._tell(pair, len(group), census, frames, writing, self._across(pair))
+
+    def _note_resource(self, census: Census, writing: Writing) -> None:
+        """Does the line write through something that its own object holds?"""
+        memory, node = memory_of(writing.tensor), writing.node
+        if memory is None or node is None or writing.extent is None:
+            return
+        own = {id(value) for value in local_names(writing.top).values()}
+        named = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+        for holding in census.of(writing.extent):
+            for step in holding.step.up():
+                if step.kind == "attribute" and step.owner in own and step.key in named:
+                    self._resources.add(memory)
 
     def _different(self, family: list[Holding]) -> tuple[Holding, Holding] | None:
         """Two slots whose memory held different values when they were filled."""
@@ -116,6 +134,12 @@ class Repeats:
         name = writing.name if written and writing is not None else ""
         shown = container if container == _container(late) else f"{container}` and `{_container(late)}"
         self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, used, "list", shown or "a list", entries, sure))
+
+
+def _below_an_object(holding: Holding) -> bool:
+    """`workers[2].tables[0]`: the attribute of something that is in a container."""
+    kinds = [step.kind for step in holding.step.up()]
+    return "attribute" in kinds and "item" in kinds[kinds.index("attribute") :]
 
 
 def _family(holding: Holding) -> tuple[object, ...]:

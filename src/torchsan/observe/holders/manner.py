@@ -81,6 +81,12 @@ def _is_data(operand: torch.Tensor, receiver: torch.Tensor) -> bool:
     return bool(receiver.numel() == 1 or not small)
 
 
+def _is_index(value: Any) -> bool:
+    """Slices and numbers, alone or several."""
+    parts = value if type(value) is tuple else (value,)
+    return all(type(part) in (slice, int, type(None), type(...)) for part in parts)
+
+
 def signature(args: tuple[Any, ...]) -> object:
     """The operands of a write, to tell whether the next one has the same."""
     from torchsan.observe.holders.extents import contents
@@ -92,5 +98,5 @@ def signature(args: tuple[Any, ...]) -> object:
         elif isinstance(value, (int, float, complex, str, bool, type(None))):
             parts.append(value)
         else:
-            parts.append(type(value).__name__)
+            parts.append(repr(value) if _is_index(value) else type(value).__name__)
     return tuple(parts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -49,7 +49,9 @@ class Token:
     """What is to be done after the write."""
 
     writing: Writing
+    # What is told if values have changed, and what is told whether they have or not.
     events: list[Event]
+    always: list[Event]
     proof: Callable[[], None] | None
 
 
@@ -63,6 +65,8 @@ class AliasWatch:
         self.outliving = Outliving(recorder)
         self.operands = Operands(recorder)
         self.repeats = Repeats(recorder, self.takings, self._last_write)
+        # Lines at which another sensor has told of an alias already.
+        self.told: set[tuple[CodeType, int]] = set()
         self._followed: set[Site] = set()
         self._exposed: tuple[Site, str] | None = None
         self._visits: dict[object, int] = {}
@@ -113,13 +117,12 @@ class AliasWatch:
         if self.outliving.follows(writing):
             self._followed.add(writing.site)
         _ = writing.before  # looked at now, compared after the write
-        events = [
-            *self._first(callers.events_of(writing)),
-            *self._first(self.outliving.events_of(writing)),
-            *self._first(itself.events_of(writing, self.takings)),
-        ]
+        events = [*self._first(callers.events_of(writing)), *self._first(self.outliving.events_of(writing))]
+        always = self._first(self.outliving.edits_of(writing))
+        if (writing.site.code, writing.site.lasti) not in self.told:
+            always += self._first(itself.events_of(writing, self.takings))
         writing.census = Census()  # nothing that it found may live longer
-        return Token(writing, events, proof)
+        return Token(writing, events, always, proof)
 
     def _first(self, events: Iterator[Event]) -> list[Event]:
         """The first event that is sure, else the first that is possible."""
@@ -136,9 +139,9 @@ class AliasWatch:
         with self.budget.looking(), compat.unseen(), torch.no_grad():
             if token.proof is not None:
                 token.proof()
-            if token.events and token.writing.changed():
-                for event in token.events:
-                    self.recorder.emit(event)
+            told = [*token.always, *(token.events if token.events and token.writing.changed() else ())]
+            for event in told:
+                self.recorder.emit(event)
             self.outliving.after(token.writing)
 
     # -- other moments ------------------------------------------------------------------------------

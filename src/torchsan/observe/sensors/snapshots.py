@@ -151,6 +151,8 @@ class SnapshotSensor:
 
     def _tell(self, snapshot: Snapshot, state: Any, frame: FrameType, certainty: Sure) -> None:
         used = site_of(frame)
+        if self.recorder.aliases is not None:
+            self.recorder.aliases.told.add((used.code, used.lasti))
         memories = {memory_of(t) for _, t in entries_of(state) if is_tensor(t)}
         step = next((s for s in reversed(self.recorder.ledger.steps) if s.memories & memories), None)
         write = Write(step.name, "optimizer", Line(step.site.place)) if step is not None else None

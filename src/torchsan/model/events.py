@@ -185,7 +185,7 @@ class OperandOverwritten:
 
     memory: Memory
     write: Write
-    form: Literal["operand", "exchange"]
+    form: Literal["operand", "exchange", "windows"]
     first: Line | None = None
     difference: float = 0.0
 

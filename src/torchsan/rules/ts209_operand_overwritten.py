@@ -62,6 +62,16 @@ def judge(event: Any, history: Any) -> Finding | None:
             why="indexing gives a view, not a copy; after the first write both sides hold the same values",
             fixes=(idea("copy one side: .clone()"),),
         )
+    if event.form == "windows":
+        spans += event.write.line.spans("mutated", "each window is changed after the one before", primary=True)
+        return finding(
+            globals(),
+            f"windows of one memory are changed in turn through {name}, and they overlap",
+            spans,
+            level="warning",
+            why="slices and unfold give views: a window finds what the change of the one before has left",
+            fixes=(idea("change copies of the windows: .clone(), or an op that makes a new tensor"),),
+        )
     spans += event.write.line.spans("mutated", "written here while it is read", primary=True)
     return finding(
         globals(),

@@ -14,16 +14,18 @@ from torchsan.observe import expressions as syntax
 from torchsan.observe.constructors import constructor_of
 from torchsan.observe.evidence.scene import Writing, call_of
 from torchsan.observe.holders.census import is_opened
-from torchsan.observe.holders.extents import extent_of
+from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import Manner
-from torchsan.observe.holders.reading import Read, next_reads
+from torchsan.observe.holders.reading import Read, next_reads, reads_elsewhere
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
+from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import is_a, is_tensor
+from torchsan.observe.objects import is_a, is_tensor, items_of
 from torchsan.observe.sites import frame_place
 from torchsan.observe.tensors import memory_of
 
 CALLERS = 6
+MAX_ITEMS = 256
 
 
 def events_of(writing: Writing) -> Iterator[Event]:
@@ -34,6 +36,7 @@ def events_of(writing: Writing) -> Iterator[Event]:
     yield from _used_for_its_value(writing)
     yield from _callers_tensor(writing)
     yield from _returned_before(writing)
+    yield from _kept_before(writing)
 
 
 # -- two names in one function ---------------------------------------------------------------------
@@ -53,7 +56,7 @@ def _second_name(writing: Writing) -> Iterator[Event]:
                 continue
             if (other in parameters and handle in parameters) or not _plain_alias(writing, other, handle):
                 continue
-            reads = next_reads(frame, other)
+            reads = next_reads(frame, other, after_loops=True)
             if not reads or not _goes_on(writing, handle):
                 continue
             newer = handle if other in parameters else other
@@ -299,18 +302,42 @@ def _returned_before(writing: Writing) -> Iterator[Event]:
             continue
         passed = {root_name(a) for a in _passed(found[0])} | {root_name(found[0].func)}
         for name, value in local_names(caller).items():
-            if name in passed or not is_tensor(value) or is_a(value, torch.nn.Parameter):
+            if name in passed or not any(writing.target.covers(extent) for extent in _extents(value)):
                 continue
-            extent = extent_of(value)
-            if extent is None or not writing.target.covers(extent) or not _came_from_a_call(caller, name):
-                continue
-            reads = next_reads(caller, name)
+            reads = next_reads(caller, name, after_loops=True) if _came_from_a_call(caller, name) else []
             if reads:
-                taken = _binding(caller, name)
                 yield AliasedSnapshot(
-                    Memory(name), taken, writing.event, Line(reads[0].place), "returned",
+                    Memory(name), _binding(caller, name), writing.event, Line(reads[0].place), "returned",
                     syntax.text_of(found[0].func), certainty=sure,
                 )  # fmt: skip
+
+
+def _extents(value: object) -> list[Extent]:
+    """The memory of a tensor, or of the tensors in a plain container."""
+    values = [value, *(item for _, item in items_of(value, MAX_ITEMS))]
+    tensors = (v for v in values if is_tensor(v) and not is_a(v, torch.nn.Parameter))
+    return [extent for tensor in tensors if (extent := extent_of(tensor)) is not None]
+
+
+def _kept_before(writing: Writing) -> Iterator[Event]:
+    """What was put into a container is then rectified or scaled by a layer that works in place."""
+    found = call_of(writing.top)
+    if writing.written is not None or found is None or writing.manner is not Manner.TRANSFORMED:
+        return
+    call, file, at = found
+    if isinstance(file.parents.get(call), ast.Expr) and constructor_of(writing.frame) is None:
+        return
+    for holding in writing.census.holdings:
+        if holding.step.kind != "item" or holding.extent != writing.extent or is_a(holding.value, torch.nn.Parameter):
+            continue
+        container = holding.step.path.partition("[")[0]
+        scope = file.function(call) if holding.step.root.frame is writing.top and "." not in container else file.tree
+        used = reads_elsewhere(file, at, container, scope)
+        if used is not None:
+            yield AliasedSnapshot(
+                Memory(holding.step.path), stored_at(holding.step, writing.frames), writing.event, Line(used), "alias",
+                syntax.text_of(call),
+            )  # fmt: skip
 
 
 def _came_from_a_call(frame: FrameType, name: str) -> bool:

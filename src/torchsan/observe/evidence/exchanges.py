@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from torchsan.model.events import Line, Memory, OperandOverwritten
+from torchsan.model.events import Event, Line, Memory, OperandOverwritten
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_tensor
 from torchsan.observe.recorder import Recorder
+from torchsan.observe.sites import Site
 from torchsan.observe.tensors import memory_of
 
 MAX_OLD = 256
@@ -34,6 +36,19 @@ class Exchanges:
         self.recorder = recorder
         self._last: tuple[int, ast.AST, Extent, Line] | None = None
         self._old: dict[int, _Overwritten] = {}
+        # The window that each line changed last, and how often it has slid by less than its size.
+        self._windows: dict[Site, tuple[Extent, int]] = {}
+
+    def windows(self, writing: Writing) -> Iterator[Event]:
+        """Overlapping windows changed one after the other: each finds what the one before has left."""
+        if writing.manner is not Manner.TRANSFORMED or writing.extent is None or writing.written is None:
+            return
+        last, times = self._windows.get(writing.site, (writing.extent, 0))
+        slid = last != writing.extent and last.shape == writing.extent.shape and last.meets(writing.extent)
+        times = times + 1 if slid else 0
+        self._windows[writing.site] = (writing.extent, times)
+        if times >= 2:
+            yield OperandOverwritten(Memory(writing.name), writing.event, "windows")
 
     def before(self, writing: Writing) -> None:
         if writing.manner not in (Manner.FILLED, Manner.REPLACED, Manner.EDITED) or writing.target is None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from torchsan.model.events import Event, Line, Memory, SharedDefaultWritten, Sure
+from torchsan.model import Place
+from torchsan.model.events import Event, Line, Memory, SharedDefaultWritten, Sure, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
-from torchsan.observe.holders.census import Holding, Step, bases_of, defaults_of
-from torchsan.observe.holders.extents import Extent, contents, version_of
+from torchsan.observe.holders.census import Census, Holding, Step, bases_of, defaults_of
+from torchsan.observe.holders.extents import Extent, contents, extent_of, version_of
 from torchsan.observe.holders.manner import SETTLED, Manner, signature
 from torchsan.observe.holders.reading import next_reads
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
@@ -43,6 +44,7 @@ class Outliving:
         # Lines that were seen to change values without bringing in data, and lines that were seen to bring some.
         self._pure: set[Site] = set()
         self._fed: set[Site] = set()
+        self._handed: dict[tuple[int, Extent], int | None] = {}
         self._visits: dict[tuple[int, Extent], _Visit] = {}
         # What each stretch of memory held when an observed write had been made.
         self._left: dict[Extent, int | None] = {}
@@ -168,6 +170,25 @@ class Outliving:
         sites = {w.site for w in writes if before.version is None or w.version > before.version}
         return not sites & self._fed and sites <= self._pure
 
+    # -- memory that NumPy writes --------------------------------------------------------------------
+
+    def handed_out(self, tensor: Any, site: Site, how: str, census: Census, frames: list[FrameType]) -> Iterator[Event]:
+        """Stored bytes come by again, changed, and the function that hands them over changes them each time."""
+        extent = extent_of(tensor)
+        if extent is None or not frames:
+            return
+        now, before = contents(tensor), self._handed.get((id(site), extent))
+        self._handed[id(site), extent] = now
+        if before is None or now is None or now == before:
+            return
+        name = root_name(_argument_at(site))
+        line = _augmented(site, name)
+        others = [h for h in census.of(extent) if h.step.outlives and h.extent != extent]
+        if line is not None and others:
+            write = Write("numpy", "foreign", Line(line))
+            stored, function = stored_at(others[0].step, frames), frames[0].f_code.co_qualname
+            yield SharedDefaultWritten(Memory(name), write, "stored", function, others[0].step.path, stored, site.place)
+
     # -- who holds it -------------------------------------------------------------------------------
 
     def _held_by(self, writing: Writing, kind: str) -> Iterator[Holding]:
@@ -182,6 +203,25 @@ class Outliving:
         for holding in writing.census.of(writing.target):
             if holding.step.kind != "local":
                 yield holding
+
+
+def _argument_at(site: Site) -> ast.expr | None:
+    """`x` in `torch.from_numpy(x)`."""
+    file = syntax.file_of(site.place.path)
+    node = file.at(site.place) if file else None
+    return node.args[0] if isinstance(node, ast.Call) and node.args else None
+
+
+def _augmented(site: Site, name: str) -> Place | None:
+    """Where the function changes what the name stands for: `x /= 255`, `x[0] += 1`."""
+    file = syntax.file_of(site.place.path)
+    node = file.at(site.place) if file else None
+    if file is None or node is None or not name:
+        return None
+    for inner in file.within(file.function(node)):
+        if isinstance(inner, ast.AugAssign) and root_name(inner.target) == name:
+            return file.place(inner, site.place)
+    return None
 
 
 def _frame_using(step: Step, frames: list[FrameType]) -> tuple[FrameType, FunctionType] | None:

@@ -34,6 +34,8 @@ _Cached = type(functools.lru_cache(maxsize=1)(lambda: None))
 bases_of = type.__dict__["__mro__"].__get__
 _CODE = (FunctionType, MethodType, functools.partial, _Cached, GeneratorType)
 
+_WITH_GRADIENT = (torch.Tensor, torch.nn.Parameter)
+
 # What a class is to the walk: nothing of interest, memory, or something to open in one way or another.
 _PASSED, _MEMORY, _SEQUENCE, _DICT, _SET, _RUN, _MODULE, _OBJECT, _CLASS = range(9)
 _PLAIN = {
@@ -229,9 +231,18 @@ class _Walk:
             extent = extent_of(value)
             if extent is not None:
                 self.census.holdings.append(Holding(step, value, extent))
+                self._add_gradient(value, step)
         elif step.depth < MAX_DEPTH and id(value) not in self._met:
             self._met.add(id(value))
             self._queue.append((value, way, step))
+
+    def _add_gradient(self, value: Any, step: Step) -> None:
+        """A gradient is held by its tensor, which adds to it at every backward."""
+        if type(value) in _WITH_GRADIENT and value.requires_grad and value.is_leaf:
+            extent = extent_of(value.grad) if value.grad is not None else None
+            if extent is not None:
+                way = Step(step, ".grad", "grad", id(value), "grad", step.depth + 1)
+                self.census.holdings.append(Holding(way, value.grad, extent))
 
     def run(self) -> None:
         count = 0
@@ -350,14 +361,15 @@ class _Walk:
         if wanted is None:
             return
         for value in gc.get_objects(0) + gc.get_objects(1):
-            if type(value) is list and value and id(value) not in self._met:
-                last = value[-1]
+            if (type(value) is list or type(value) is dict) and value and id(value) not in self._met:
+                last = value[-1] if type(value) is list else next(reversed(dict.values(value)))  # type: ignore[arg-type]
                 last = last[0] if type(last) is tuple and last else last
                 if type(last) is torch.Tensor and extent_of(last) == wanted:
-                    self._young_list(value, wanted)
+                    self._young(value, wanted)
 
-    def _young_list(self, value: list[Any], wanted: Extent) -> None:
-        for index, item in _ends(value):
+    def _young(self, value: list[Any] | dict[Any, Any], wanted: Extent) -> None:
+        held = value if type(value) is list else [item for _, item in _ends_of_dict(value)]  # type: ignore[arg-type]
+        for index, item in _ends(held):
             inner = item[0] if type(item) is tuple and item else item
             if is_tensor(inner) and extent_of(inner) == wanted:
                 step = Step(None, f"[{index}]", "young", id(value), index)

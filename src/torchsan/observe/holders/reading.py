@@ -43,10 +43,10 @@ def _instructions(code: CodeType) -> tuple[list[dis.Instruction], dict[int, int]
     return listed, {instruction.offset: index for index, instruction in enumerate(listed)}
 
 
-def next_reads(frame: FrameType, name: str, *, loops: bool = False) -> list[Read]:
+def next_reads(frame: FrameType, name: str, *, loops: bool = False, after_loops: bool = False) -> list[Read]:
     """Where the frame reads the value of `name` next, before it binds it anew, on any way on from here.
 
-    `loops`: also on the way round a loop that the frame is in.
+    `loops`: also on the way round a loop that the frame is in. `after_loops`: also behind such a loop.
     """
     beside = _beside(frame, name)
     if beside is not None:
@@ -57,13 +57,14 @@ def next_reads(frame: FrameType, name: str, *, loops: bool = False) -> list[Read
     if _is_augmented(frame, name):
         # `x += 1` binds the name to what it was bound to.
         start = next((i for i in range(start, len(listed)) if _binds(listed[i], name)), start) + 1
-    todo, met, found = [start], set(), []
+    # Where to go on, and the instruction behind which a read counts.
+    todo, met, found = [(start, -1)], set(), []
     while todo:
-        index = todo.pop()
-        while 0 <= index < len(listed) and index not in met:
-            met.add(index)
+        index, floor = todo.pop()
+        while 0 <= index < len(listed) and (index, floor) not in met:
+            met.add((index, floor))
             instruction = listed[index]
-            if _loads(instruction, name):
+            if _loads(instruction, name) and index > floor:
                 read = _read(code, instruction)
                 if read is not None:
                     found.append(read)
@@ -71,8 +72,10 @@ def next_reads(frame: FrameType, name: str, *, loops: bool = False) -> list[Read
             if _binds(instruction, name) or instruction.opname in _ENDS:
                 break
             target = at.get(instruction.argval) if _jumps(instruction) else None
-            if target is not None and (target > index or loops):
-                todo.append(target)
+            if target is not None and target > index:
+                todo.append((target, floor))
+            elif target is not None and (loops or after_loops):
+                todo.append((target, floor if loops else max(floor, index)))
             if instruction.opname in _ALWAYS:
                 break
             index += 1

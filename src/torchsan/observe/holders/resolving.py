@@ -38,6 +38,8 @@ def _value(node: ast.AST | None, names: dict[str, Any], namespace: dict[str, Any
 
 def attribute(owner: Any, name: str) -> Any:
     """An attribute that lies in a dictionary: of the object, of a module's parts, of a class."""
+    if type(owner) in (torch.Tensor, torch.nn.Parameter) and name in ("grad", "data"):
+        return NOTHING if name == "grad" and owner.grad is None else owner.grad if name == "grad" else owner
     held = attributes_of(owner) if not is_a(owner, type) else {}
     if is_a(owner, torch.nn.Module):
         for part in ("_parameters", "_buffers", "_modules"):

@@ -62,7 +62,8 @@ def _put_into(file: syntax.File, scope: ast.AST, name: str, near: Place) -> Plac
             for target in targets:
                 if isinstance(target, ast.Subscript) and _names(target.value, name):
                     found.append(node)
-    return file.place(found[-1], near) if found else None
+    before = [node for node in found if node.lineno <= near.line]
+    return file.place((before or found)[-1], near) if found else None
 
 
 def _bound_to(file: syntax.File, scope: ast.AST, name: str, near: Place, *, attribute: bool) -> Place | None:

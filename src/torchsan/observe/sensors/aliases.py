@@ -33,7 +33,7 @@ from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
-from torchsan.observe.sites import Site, user_frames
+from torchsan.observe.sites import Site, frame_place, user_frames
 from torchsan.observe.tensors import is_plain, memory_of
 
 # How many hold a gradient when no other path of backward needs it: in a hook the engine and the hook, in the backward
@@ -118,6 +118,7 @@ class AliasWatch:
             self._followed.add(writing.site)
         _ = writing.before  # looked at now, compared after the write
         events = [*self._first(callers.events_of(writing)), *self._first(self.outliving.events_of(writing))]
+        events += self._first(self.exchanges.windows(writing))
         always = self._first(self.outliving.edits_of(writing))
         if (writing.site.code, writing.site.lasti) not in self.told:
             always += self._first(itself.events_of(writing, self.takings))
@@ -186,22 +187,20 @@ class AliasWatch:
         if self.due("backward"):
             with self.budget.looking():
                 census = self.look_around(frame)
-                site_write = Write("backward", "unknown", None)
-                grads = {
-                    m: site_write
-                    for h in census.holdings
-                    if is_a(h.value, torch.nn.Parameter) and h.value.grad is not None
-                    and (m := memory_of(h.value.grad)) is not None
-                }  # fmt: skip
-                if grads:
-                    self.operands.mark(census, grads)
+                frames = user_frames(frame)
+                if frames:
+                    write = Write("backward", "unknown", Line(frame_place(frames[0])))
+                    held = (memory_of(h.value) for h in census.holdings if h.step.kind == "grad")
+                    self.operands.mark(census, {memory: write for memory in held if memory is not None})
 
-    def handed_out(self, site: Site, how: str, frame: FrameType) -> None:
+    def handed_out(self, tensor: Any, site: Site, how: str, frame: FrameType) -> None:
         """Memory was handed to or taken from NumPy: its writes are not seen, its values are."""
         self._exposed = (site, how)
         if self.due(("handed", site)):
             with self.budget.looking():
-                self.look_around(frame)
+                census = self.look_around(frame)
+                for event in self._first(self.outliving.handed_out(tensor, site, how, census, user_frames(frame))):
+                    self.recorder.emit(event)
 
     def finish(self) -> None:
         """The program has ended: look at what its modules still hold."""

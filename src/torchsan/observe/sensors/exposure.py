@@ -205,7 +205,7 @@ class ExposureSensor:
         foreign.contents = foreign.look()
         self.foreign[memory] = foreign
         if self.recorder.aliases is not None:
-            self.recorder.aliases.handed_out(foreign.site, how, frame)
+            self.recorder.aliases.handed_out(tensor, foreign.site, how, frame)
         self.graph.snapshot_at_next_node()
 
     def _forget_dead(self) -> None:

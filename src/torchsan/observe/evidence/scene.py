@@ -14,6 +14,7 @@ import torch
 from torchsan.model import Place
 from torchsan.model.events import Line, Write
 from torchsan.observe import expressions as syntax
+from torchsan.observe.constructors import constructor_of
 from torchsan.observe.holders.census import Census
 from torchsan.observe.holders.extents import Extent, contents, extent_of
 from torchsan.observe.holders.manner import Manner, manner_of
@@ -42,9 +43,27 @@ class Writing:
     def extent(self) -> Extent | None:
         return extent_of(self.tensor)
 
+    @property
+    def complete(self) -> bool:
+        """Are the operands known? In the dispatcher only what is written is handed over."""
+        return self.original is not None
+
     @cached_property
     def manner(self) -> Manner:
-        return manner_of(self.op, self.tensor, self.args)
+        found = manner_of(self.op, self.tensor, self.args)
+        if self.complete or found is not Manner.TRANSFORMED or self._has_no_operands():
+            return found
+        return Manner.ACCUMULATED
+
+    def _has_no_operands(self) -> bool:
+        """Does the source show constants only, or no operands at all?"""
+        if isinstance(self.node, ast.AugAssign):
+            return _is_constant(self.node.value)
+        if isinstance(self.node, ast.Call):
+            if self.site.library is not None:
+                return constructor_of(self.frame) is not None
+            return all(_is_constant(part) for part in (*self.node.args, *(k.value for k in self.node.keywords)))
+        return False
 
     @cached_property
     def before(self) -> int | None:
@@ -103,6 +122,10 @@ class Writing:
     def top(self) -> FrameType:
         """The user's frame that writes, or that calls the library which does."""
         return self.frames[0]
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
 
 
 def call_of(frame: FrameType) -> tuple[ast.Call, syntax.File, Place] | None:

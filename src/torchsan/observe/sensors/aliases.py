@@ -58,6 +58,8 @@ class Token:
 class AliasWatch:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
+        # How many references to the written tensor the sensor that asks us has itself.
+        self.sensor_holds = 0
         self.budget = Budget()
         self.takings = Takings()
         self.proof = WriteProof(recorder)
@@ -75,9 +77,9 @@ class AliasWatch:
 
     # -- writes -------------------------------------------------------------------------------------
 
-    def wants(self, site: Site, seen: int) -> bool:
-        """Is this visit of a writing line one to look at?"""
-        return seen < 4 or seen & (seen - 1) == 0 or (seen < FOLLOWED and site in self._followed)
+    def follows(self, site: Site, seen: int) -> bool:
+        """Is the next visit of this line to be looked at, too?"""
+        return seen < FOLLOWED and site in self._followed
 
     def before(
         self,
@@ -241,7 +243,7 @@ class AliasWatch:
             return
         alone = ALONE_IN_BACKWARD if _is_custom_backward(hook) else ALONE_IN_HOOK
         # A backward for given inputs (`autograd.grad`) holds on to their gradients: what it hands back.
-        if tensor._use_count() <= alone + self.recorder.backward_keeps_gradients:
+        if tensor._use_count() <= alone + self.recorder.backward_keeps_gradients + self.sensor_holds:
             return
         backward = self.recorder.backward
         write = Write(op, "op", Line(whole_statement(site.place), site.library_place))

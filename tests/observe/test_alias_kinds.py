@@ -7,6 +7,7 @@ kind on its own is the share that would be found of it, had it been left out.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 from pathlib import Path
 
@@ -24,10 +25,13 @@ def _run(text: str, path: Path) -> tuple[Report, str]:
     import torchsan
 
     path.write_text(text)
-    code = compile(text, str(path), "exec", dont_inherit=True)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
     block, printed = torchsan.watch(), io.StringIO()
     with block, contextlib.redirect_stdout(printed):
-        exec(code, {"__name__": "program", "__file__": str(path)})
+        spec.loader.exec_module(module)
     return block.report, printed.getvalue()
 
 

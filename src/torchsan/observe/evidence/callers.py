@@ -18,9 +18,9 @@ from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import Read, next_reads, reads_elsewhere
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
-from torchsan.observe.holders.storing import stored_at
+from torchsan.observe.holders.storing import filled_in_this_loop, stored_at
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import is_a, is_tensor, items_of
+from torchsan.observe.objects import entries_of, is_a, is_tensor, items_of
 from torchsan.observe.sites import frame_place
 from torchsan.observe.tensors import memory_of
 
@@ -37,6 +37,9 @@ def events_of(writing: Writing) -> Iterator[Event]:
     yield from _callers_tensor(writing)
     yield from _returned_before(writing)
     yield from _kept_before(writing)
+    yield from _summed_into_the_first(writing)
+    yield from _refilled(writing)
+    yield from _through_a_dictionary(writing)
 
 
 # -- two names in one function ---------------------------------------------------------------------
@@ -127,8 +130,6 @@ def _used_for_its_value(writing: Writing) -> Iterator[Event]:
     file, node, written = writing.file, writing.node, writing.written
     if not isinstance(node, ast.Call) or not isinstance(written, ast.Name) or file is None:
         return
-    if writing.manner is not Manner.TRANSFORMED or _constant_counter(writing):
-        return
     whole: ast.AST = node
     while isinstance(file.parents.get(whole), ast.Attribute):  # a chain of calls on the result
         outer = file.parents[file.parents[whole]]
@@ -136,14 +137,29 @@ def _used_for_its_value(writing: Writing) -> Iterator[Event]:
             break
         whole = outer
     user = file.parents.get(whole)
+    beside = _beside_itself(user, whole, written.id)
+    if not beside and (writing.manner is not Manner.TRANSFORMED or _constant_counter(writing)):
+        return
     if not _takes_value(user, whole, written.id):
         return
     reads = next_reads(writing.top, written.id)
     if reads:
         yield InputOverwritten(
             Memory(written.id, shape=tuple(writing.tensor.shape)), writing.event, Line(writing.site.place),
-            reads[0].place, syntax.text_of(node.func), certainty="proved" if not _data(writing) else "possible",
+            reads[0].place, syntax.text_of(node.func),
+            certainty="proved" if beside or not _data(writing) else "possible",
         )  # fmt: skip
+
+
+def _beside_itself(user: ast.AST | None, whole: ast.AST, name: str) -> bool:
+    """`p - p.sub_(u)`: the value of the call and the name are taken for two values of one expression."""
+    if isinstance(user, ast.BinOp):
+        others: list[ast.expr] = [user.left, user.right]
+    elif isinstance(user, ast.Call):
+        others = list(user.args)
+    else:
+        return False
+    return any(isinstance(other, ast.Name) and other.id == name for other in others if other is not whole)
 
 
 def _takes_value(user: ast.AST | None, whole: ast.AST, name: str) -> bool:
@@ -179,7 +195,7 @@ def _callers_tensor(writing: Writing) -> Iterator[Event]:
     if explicit:
         if len(writing.frames) < 2 or not _is_argument(memory, writing.top):
             return
-        manner = _manner_for_caller(writing)
+        manner = manner_for_caller(writing)
         if not manner.of_the_value:
             if manner is not Manner.ACCUMULATED:
                 return
@@ -199,7 +215,7 @@ def _callers_tensor(writing: Writing) -> Iterator[Event]:
             return
 
 
-def _manner_for_caller(writing: Writing) -> Manner:
+def manner_for_caller(writing: Writing) -> Manner:
     """Data that a callee makes of the argument itself, or of nothing, is no data of the caller's."""
     manner = writing.manner
     if manner is not Manner.ACCUMULATED or writing.file is None or writing.node is None:
@@ -310,6 +326,63 @@ def _returned_before(writing: Writing) -> Iterator[Event]:
                     Memory(name), _binding(caller, name), writing.event, Line(reads[0].place), "returned",
                     syntax.text_of(found[0].func), certainty=sure,
                 )  # fmt: skip
+
+
+def _summed_into_the_first(writing: Writing) -> Iterator[Event]:
+    """`total = losses[0]; total += losses[1]`: the first entry of the list becomes the sum."""
+    if not isinstance(writing.written, ast.Name) or writing.manner is not Manner.ACCUMULATED or writing.file is None:
+        return
+    added = {id(value) for value in writing.args[1:] if is_tensor(value)}
+    owners = {h.step.owner for h in writing.census.holdings if id(h.value) in added and h.step.kind == "item"}
+    for holding in writing.census.holdings:
+        if holding.extent != writing.extent or holding.step.kind != "item" or holding.step.owner not in owners:
+            continue
+        container = holding.step.path.partition("[")[0]
+        used = next_reads(writing.top, container, after_loops=True) if container.isidentifier() else []
+        if used:
+            taken = _binding(writing.top, writing.written.id)
+            yield AliasedSnapshot(
+                Memory(writing.written.id), taken, writing.event, Line(used[0].place), "alias", holding.step.path
+            )
+
+
+def _refilled(writing: Writing) -> Iterator[Event]:
+    """An entry of a container that a loop is filling is replaced by the same loop before the next one is put there."""
+    if writing.manner is not Manner.REPLACED or writing.target is None:
+        return
+    for holding in writing.census.holdings:
+        if "item" not in (holding.step.kind, holding.step.above.kind if holding.step.above else ""):
+            continue
+        if not writing.target.covers(holding.extent) or is_a(holding.value, torch.nn.Parameter):
+            continue
+        root = holding.step.root
+        found = filled_in_this_loop(root.part, root.frame) if root.frame is not None and root.kind == "local" else None
+        container = holding.step.path.partition("[")[0]
+        if found is None or container != root.part:
+            continue
+        frame = root.frame
+        used = next_reads(frame, container, after_loops=True) if frame is not None else []
+        if used:
+            yield AliasedSnapshot(
+                Memory(""), Line(found), writing.event, Line(used[0].place), "list", container, 2,
+            )  # fmt: skip
+            return
+
+
+def _through_a_dictionary(writing: Writing) -> Iterator[Event]:
+    """`merged[key] += value`, where `merged` is a state dictionary: the model that it belongs to is written."""
+    node = writing.written
+    if not writing.manner.reads or not isinstance(node, ast.Name) or node.id not in local_names(writing.top):
+        return
+    held = local_names(writing.top)[node.id]
+    if not is_a(held, dict) or not any(item is writing.tensor for _, item in entries_of(held)):
+        return
+    owner = next((h for h in writing.census.of(writing.target) if is_a(h.value, torch.nn.Parameter)), None)  # type: ignore[arg-type]
+    if owner is not None:
+        taken = _binding(writing.top, node.id)
+        yield AliasedSnapshot(
+            Memory(node.id), taken, writing.event, None, "memory", owner.step.path, certainty="possible"
+        )
 
 
 def _extents(value: object) -> list[Extent]:

@@ -13,12 +13,13 @@ import torch
 from torchsan.model import Place
 from torchsan.model.events import Event, Line, Memory, SharedDefaultWritten, Sure, Write
 from torchsan.observe import expressions as syntax
-from torchsan.observe.evidence.scene import Writing
+from torchsan.observe.evidence import callers
+from torchsan.observe.evidence.scene import Writing, call_of
 from torchsan.observe.holders.census import Census, Holding, Step, bases_of, defaults_of
 from torchsan.observe.holders.extents import Extent, contents, extent_of, version_of
 from torchsan.observe.holders.manner import SETTLED, Manner, signature
 from torchsan.observe.holders.reading import next_reads
-from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
+from torchsan.observe.holders.resolving import root_name, value_of
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_a, is_tensor
@@ -44,6 +45,7 @@ class Outliving:
         # Lines that were seen to change values without bringing in data, and lines that were seen to bring some.
         self._pure: set[Site] = set()
         self._fed: set[Site] = set()
+        self._resets: set[Site] = set()
         self._handed: dict[tuple[int, Extent], int | None] = {}
         self._visits: dict[tuple[int, Extent], _Visit] = {}
         # What each stretch of memory held when an observed write had been made.
@@ -73,7 +75,9 @@ class Outliving:
 
     def after(self, writing: Writing) -> None:
         """Remember what was left."""
-        (self._pure if writing.manner.of_the_value else self._fed).add(writing.site)
+        (self._pure if writing.manner.of_the_value or _augments_places(writing) else self._fed).add(writing.site)
+        if writing.manner is Manner.REPLACED:
+            self._resets.add(writing.site)
         if writing.extent is None or not isinstance(writing.written, ast.Name):
             return
         if len(self._visits) >= MAX_VISITS:
@@ -94,7 +98,8 @@ class Outliving:
             if found is None:
                 continue
             frame, function = found
-            sure: Sure = "possible" if writing.manner is Manner.REPLACED else "proved"
+            scratch = writing.manner is Manner.REPLACED or self._reset_before(writing)
+            sure: Sure = "possible" if scratch else "proved"
             if writing.seen >= 1 or sure == "possible":
                 yield SharedDefaultWritten(
                     Memory(str(step.key)), writing.event, "default", frame.f_code.co_qualname,
@@ -109,18 +114,26 @@ class Outliving:
         for holding in self._held_by(writing, "class"):
             step = next(s for s in holding.step.up() if s.kind == "class")
             receiver = value_of(ast.Name(root_name(writing.written), ast.Load()), writing.top)
-            if receiver is NOTHING or is_a(receiver, type) or is_tensor(receiver) or writing.manner is Manner.REPLACED:
+            if writing.manner is Manner.REPLACED or is_a(receiver, type) or self._reset_before(writing):
                 continue
             owner = next((cls for cls in bases_of(type(receiver)) if id(cls) == step.owner), None)
-            if owner is None:
-                continue
-            met = writing.census.instances.values()
-            instances = sum(n for kind, n in met if any(base is owner for base in bases_of(kind)))
+            if owner is not None:
+                met = writing.census.instances.values()
+                sure = sum(n for kind, n in met if any(base is owner for base in bases_of(kind))) >= 2
+            else:
+                # Reached through another object or a name of the function's own.
+                sure = writing.manner.of_the_value and writing.top.f_code.co_name != "<module>"
+            name = step.above.part if step.above is not None else ""
             yield SharedDefaultWritten(
-                Memory(str(step.key)), writing.event, "class", writing.top.f_code.co_qualname, owner.__name__,
-                stored=_in_class(owner, str(step.key), writing), certainty="proved" if instances >= 2 else "possible",
+                Memory(str(step.key)), writing.event, "class", writing.top.f_code.co_qualname, name,
+                stored=_in_class(name, str(step.key), writing), certainty="proved" if sure else "possible",
             )  # fmt: skip
             return
+
+    def _reset_before(self, writing: Writing) -> bool:
+        """Scratch memory: the same function has just replaced what was there."""
+        writes = self.recorder.ledger.writes.get(memory_of(writing.tensor) or 0, [])
+        return any(w.site in self._resets and w.site.code is writing.site.code for w in writes[-6:])
 
     # -- data that is stored ------------------------------------------------------------------------
 
@@ -140,10 +153,15 @@ class Outliving:
         holding = min(others, key=lambda h: (h.step.kind == "local", h.step.depth))
         kinds = {s.kind for s in holding.step.up()}
         cached = "cache" in kinds
-        if not reads or not (cached or writing.manner.of_the_value):
+        # A view that a function is given and hands back changed: what it is changed by need not be the same each time.
+        given = _is_parameter(writing, written.id) and not handed_in
+        manner = callers.manner_for_caller(writing) if given else writing.manner
+        if not reads or not (cached or manner.of_the_value) or (cached and self._reset_before(writing)):
             return
         before = self._visits.get((id(writing.site), writing.extent))
-        if before is None or (not cached and not self._again(writing, before)):
+        if before is None or not (
+            cached or self._again(writing, before) or (given and self._left_alone(writing, before))
+        ):
             return
         form = "cache" if cached else "global" if holding.step.kind == "global" else "stored"
         counts = writing.op in ("__iadd__", "__isub__", "add_", "sub_") and not _has_tensor(writing)
@@ -163,6 +181,12 @@ class Outliving:
         if writing.before is None or writing.before != self._left.get(writing.extent):
             return False
         return self._nothing_came_in(writing, before)
+
+    def _left_alone(self, writing: Writing, before: _Visit) -> bool:
+        """Nobody but such lines has written the bytes since this line changed them last."""
+        if not before.changed or writing.op in SETTLED or not _has_value(writing):
+            return False
+        return writing.before is not None and writing.before == self._left.get(writing.extent)  # type: ignore[arg-type]
 
     def _nothing_came_in(self, writing: Writing, before: _Visit) -> bool:
         """Since that visit only lines that bring in no data have written the memory."""
@@ -241,12 +265,12 @@ def _definition(function: FunctionType) -> Line | None:
     return Line(place_in(function.__code__, 0))
 
 
-def _in_class(owner: type, name: str, writing: Writing) -> Line | None:
+def _in_class(owner: str, name: str, writing: Writing) -> Line | None:
     """The line of the class body that made the attribute."""
     if writing.file is None:
         return None
     for node in ast.walk(writing.file.tree):
-        if isinstance(node, ast.ClassDef) and node.name == owner.__name__:
+        if isinstance(node, ast.ClassDef) and node.name == owner:
             for statement in node.body:
                 targets = statement.targets if isinstance(statement, ast.Assign) else []
                 if isinstance(statement, ast.AnnAssign):
@@ -259,6 +283,23 @@ def _in_class(owner: type, name: str, writing: Writing) -> Line | None:
 def _is_parameter(writing: Writing, name: str) -> bool:
     code = writing.top.f_code
     return name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _has_value(writing: Writing) -> bool:
+    """Is the call that runs this function made for its value?"""
+    found = call_of(writing.frames[1]) if len(writing.frames) > 1 else None
+    return found is not None and not isinstance(found[1].parents.get(found[0]), ast.Expr)
+
+
+def _augments_places(writing: Writing) -> bool:
+    """`x[:, [0, 2]] -= 3`: places are changed by a number."""
+    if writing.op != "__setitem__" or writing.file is None or writing.node is None:
+        return False
+    statement = writing.file.statement(writing.node)
+    if not isinstance(statement, ast.AugAssign):
+        return False
+    value = value_of(statement.value, writing.top)
+    return isinstance(statement.value, ast.Constant) or type(value) in (int, float)
 
 
 def _has_tensor(writing: Writing) -> bool:

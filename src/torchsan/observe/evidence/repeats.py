@@ -17,7 +17,7 @@ from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.census import Census, Holding
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import reads_elsewhere
-from torchsan.observe.holders.resolving import root_name
+from torchsan.observe.holders.resolving import NOTHING, value_of
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings, by_extent, differed
 from torchsan.observe.names import local_names
@@ -96,17 +96,11 @@ class Repeats:
 
     def _one_for_all(self, family: list[Holding], writing: Writing) -> bool:
         """`[buffer] * n` whose entries are then written one by one: each write changes all of them."""
-        if is_a(family[0].value, torch.nn.Parameter) or writing.extent is None or writing.written is None:
+        if is_a(family[0].value, torch.nn.Parameter) or writing.extent is None:
             return False
         if family[0].extent != writing.extent or len({h.step.owner for h in family}) != 1:
             return False
-        if writing.file is None or writing.node is None:
-            return False
-        name = root_name(writing.written)
-        found = syntax.origin(writing.file, writing.node, name) if name else None
-        texts = [syntax.text_of(writing.node), ast.unparse(found[1]) if found else ""]
-        container = _container(family[0]).rpartition(".")[2]
-        return any(re.search(rf"\b{re.escape(container)}\b", text) for text in texts)
+        return any(_taken_from(family[0], writing, frame) for frame in writing.frames[:4])
 
     # -- telling ------------------------------------------------------------------------------------
 
@@ -134,6 +128,26 @@ class Repeats:
         name = writing.name if written and writing is not None else ""
         shown = container if container == _container(late) else f"{container}` and `{_container(late)}"
         self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, used, "list", shown or "a list", entries, sure))
+
+
+def _taken_from(entry: Holding, writing: Writing, frame: FrameType) -> bool:
+    """Does this frame reach what is written by an index into the container, or by a loop over it?"""
+    at = frame_place(frame)
+    file = syntax.file_of(at.path)
+    node = file.at(at) if file else None
+    if file is None or node is None:
+        return False
+    names = [n for n, v in local_names(frame).items() if v is writing.tensor]
+    origins = [syntax.origin(file, node, name) for name in names]
+    written = syntax.written_expression(node, file) if frame is writing.top else None
+    expressions = [found[1] for found in origins if found is not None] + ([written] if written is not None else [])
+    for expression in expressions:
+        while isinstance(expression, ast.Subscript):
+            expression = expression.value
+        held = value_of(expression, frame)
+        if held is not NOTHING and id(held) == entry.step.owner:
+            return True
+    return False
 
 
 def _below_an_object(holding: Holding) -> bool:

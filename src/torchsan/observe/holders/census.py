@@ -210,7 +210,7 @@ def is_opened(kind: type) -> bool:
 
 def _is_opened(kind: type) -> bool:
     home = class_members(kind).get("__module__")
-    if type(home) is not str or home == "builtins" or issubclass(kind, torch.optim.Optimizer):
+    if type(home) is not str or home == "builtins":
         return False
     path = attributes_of(sys.modules.get(home)).get("__file__")
     users = home == "__main__" or home not in sys.modules or (type(path) is str and kind_of_path(path) == USER)

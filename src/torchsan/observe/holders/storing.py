@@ -33,6 +33,23 @@ def stored_at(step: Step, frames: list[FrameType]) -> Line | None:
     return None
 
 
+def filled_in_this_loop(name: str, frame: FrameType) -> Place | None:
+    """Where a loop that the frame is in puts something into the container of this name."""
+    at = frame_place(frame)
+    file = syntax.file_of(at.path)
+    node = file.at(at) if file else None
+    if file is None or node is None:
+        return None
+    for around in file.up(node):
+        if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return None
+        if isinstance(around, (ast.For, ast.While)):
+            found = _put_into(file, around, name, at)
+            if found is not None:
+                return found
+    return None
+
+
 def _scopes(frames: Iterable[FrameType], holder: FrameType | None) -> Iterator[tuple[syntax.File, ast.AST, Place]]:
     """Where to look: the function of the frame that holds the name, else the files of the stack."""
     met: set[str] = set()

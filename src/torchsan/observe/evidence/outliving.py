@@ -292,8 +292,10 @@ def _has_value(writing: Writing) -> bool:
 
 
 def _augments_places(writing: Writing) -> bool:
-    """`x[:, [0, 2]] -= 3`: places are changed by a number."""
+    """`x[:, [0, 2]] -= 3` on what the function was given: places are changed by a number."""
     if writing.op != "__setitem__" or writing.file is None or writing.node is None:
+        return False
+    if not _is_parameter(writing, root_name(writing.written)):
         return False
     statement = writing.file.statement(writing.node)
     if not isinstance(statement, ast.AugAssign):

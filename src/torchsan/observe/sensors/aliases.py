@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -103,7 +104,7 @@ class AliasWatch:
             return None
         if not self.budget.allows():
             return None
-        with self.budget.looking(), compat.unseen(), torch.no_grad():
+        with self._looking():
             writing = Writing(op, site, tensor, args, kwargs or {}, original, frame, frames, seen)
             return self._look(writing, memory) if writing.extent is not None else None
 
@@ -139,13 +140,19 @@ class AliasWatch:
         return writing.seen >= 1 and (making or (writing.seen < 4 and self.budget.spare()))
 
     def after(self, token: Token) -> None:
-        with self.budget.looking(), compat.unseen(), torch.no_grad():
+        with self._looking():
             if token.proof is not None:
                 token.proof()
             told = [*token.always, *(token.events if token.events and token.writing.changed() else ())]
             for event in told:
                 self.recorder.emit(event)
             self.outliving.after(token.writing)
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Our own work: on the budget, with no graph, and seen by no mode of the program's."""
+        with self.budget.looking(), compat.unseen(), torch.no_grad():
+            yield
 
     # -- other moments ------------------------------------------------------------------------------
 
@@ -160,8 +167,7 @@ class AliasWatch:
     def look_around(self, frame: FrameType | None) -> Census:
         """Note who holds what, and tell of histories whose entries have become one."""
         frames = user_frames(frame)
-        with compat.unseen(), torch.no_grad():
-            census = take_census(frame)
+        census = take_census(frame)
         self.takings.note(census)
         self.repeats.look(census, frames)
         return census
@@ -169,14 +175,14 @@ class AliasWatch:
     def before_step(self, optimizer: Any, frame: FrameType) -> None:
         self._census = None
         if self.due(("step", id(optimizer))):
-            with self.budget.looking():
+            with self._looking():
                 self._census = self.look_around(frame)
 
     def after_step(self, optimizer: Any, step: Stepped, frame: FrameType) -> None:
         census, self._census = self._census, None
         if census is None:
             return
-        with self.budget.looking():
+        with self._looking():
             frames = user_frames(frame)
             write = Write(step.name, "optimizer", Line(step.site.place))
             self.operands.mark(census, dict.fromkeys(step.memories, write))
@@ -187,7 +193,7 @@ class AliasWatch:
     def before_backward(self, frame: FrameType) -> None:
         """Gradients that are kept as references are about to be added to."""
         if self.due("backward"):
-            with self.budget.looking():
+            with self._looking():
                 census = self.look_around(frame)
                 frames = user_frames(frame)
                 if frames:
@@ -199,7 +205,7 @@ class AliasWatch:
         """Memory was handed to or taken from NumPy: its writes are not seen, its values are."""
         self._exposed = (site, how)
         if self.due(("handed", site)):
-            with self.budget.looking():
+            with self._looking():
                 census = self.look_around(frame)
                 for event in self._first(self.outliving.handed_out(tensor, site, how, census, user_frames(frame))):
                     self.recorder.emit(event)
@@ -207,7 +213,7 @@ class AliasWatch:
     def finish(self) -> None:
         """The program has ended: look at what its modules still hold."""
         if self.budget.allows():
-            with self.budget.looking():
+            with self._looking():
                 self.look_around(None)
         if self.budget.remark:
             self.recorder.report.notes.append(self.budget.remark)

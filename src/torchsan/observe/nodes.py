@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchsan import compat
+from torchsan import compat, compat_compile
 from torchsan.model.events import Line, Save
 from torchsan.observe.clock import clock
 from torchsan.observe.sites import Site
@@ -51,6 +51,8 @@ def walk(roots: list[Any]) -> Iterator[Any]:
 def op_name(node: Any) -> str:
     """`ExpBackward0` is `exp`; a custom Function keeps its own name."""
     name = re.sub(r"Backward\d*$", "", node.name().rpartition("::")[2])
+    if name == "CheckpointFunction":
+        return "checkpoint"
     if is_custom(node):
         return name
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
@@ -74,12 +76,18 @@ def line_of_node(node: Any) -> Line | None:
 
 
 def describe_save(saved: Saved) -> Save:
+    region = getattr(site_of_node(saved.node), "region", None)
+    if region is not None:
+        return region.describe_save(saved)  # type: ignore[no-any-return]
+    if compat_compile.aot_id(saved.node) is not None:
+        # A region that was compiled while nobody looked: its lines are not known.
+        return Save("", "", None, saved.expected)
     return Save(
         op=op_name(saved.node),
         what=saved.what,
         line=line_of_node(saved.node),
         version=saved.expected,
-        custom=is_custom(saved.node),
+        custom=is_custom(saved.node) and op_name(saved.node) != "checkpoint",
         in_backward=site_of_node(saved.node) is None,
     )
 
@@ -123,19 +131,48 @@ def saved_values(node: Any) -> Iterator[Saved]:
 
 def _custom_values(node: Any) -> Iterator[Saved]:
     try:
-        for index, tensor in enumerate(node.saved_tensors):
-            if isinstance(tensor, torch.Tensor):
-                yield Saved(node, str(index), tensor, stale=False)
+        values = node.saved_tensors
     except RuntimeError as error:
         if STALE in str(error):
-            yield _stale(node, "saved", str(error))
+            yield from _stale_among(node, str(error))
+        return
     except AttributeError:
         return
+    for index, tensor in enumerate(values):
+        if isinstance(tensor, torch.Tensor):
+            yield Saved(node, str(index), tensor, stale=False)
+
+
+def _stale_among(node: Any, text: str) -> Iterator[Saved]:
+    """Which of a custom node's values torch complains of: it only tells the first, by shape and versions."""
+    told = _stale(node, "", text)
+    for index, raw in enumerate(getattr(node, "_raw_saved_tensors", ())):
+        message = ""
+        try:
+            compat.unpack(raw)
+        except RuntimeError as error:
+            message = str(error)
+        if STALE in message:
+            yield _stale(node, str(index), message)
+        elif message and _is_told(compat.packed(raw), told):
+            # An output of the node itself: torch unpacks it only for the node, and says why it would not.
+            yield Saved(node, str(index), None, True, told.expected, told.current, text)
+
+
+def _is_told(tensor: Any, told: Saved) -> bool:
+    if not isinstance(tensor, torch.Tensor) or tensor._version != told.current:
+        return False
+    return f"{list(tensor.shape)}" in told.message
+
+
+def versions_in(text: str) -> tuple[int | None, int | None]:
+    """Of torch's words about an overwritten value: the version that was saved, and the one that was found."""
+    match = _VERSIONS.search(text)
+    return (int(match.group(2)), int(match.group(1))) if match else (None, None)
 
 
 def _stale(node: Any, what: str, message: str) -> Saved:
-    match = _VERSIONS.search(message)
-    current, expected = (int(match.group(1)), int(match.group(2))) if match else (None, None)
+    expected, current = versions_in(message)
     return Saved(node, what, None, True, expected, current, message)
 
 
@@ -150,7 +187,11 @@ def tensor_behind(saved: Saved) -> torch.Tensor | None:
         raise RuntimeError(saved.message)
 
     if is_custom(saved.node):
-        raws = getattr(saved.node, "_raw_saved_tensors", ())
+        raw = saved.node._raw_saved_tensors[int(saved.what)] if saved.what.isdigit() else None
+        known = compat.packed(raw)
+        if isinstance(known, torch.Tensor):
+            return known
+        raws: Any = (raw,)
     else:
         raws = getattr(saved.node, f"_raw_saved_{saved.what}", ())
     for raw in raws if isinstance(raws, (list, tuple)) else (raws,):

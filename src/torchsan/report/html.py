@@ -61,7 +61,7 @@ def _sources(findings: Iterable[Finding], report: Report) -> dict[str, list[list
 
 
 def render(report: Report, options: Options) -> str:
-    shown = shown_part(report, possible=options.possible)
+    shown = shown_part(report, options)
     data = {**shown.as_json(), "sources": _sources(shown.findings, shown)}
     # `<` never stands in the data as such, so that no text of the user's can end the script element.
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")

@@ -10,7 +10,7 @@ from torchsan.report.shown import shown_part
 
 
 def render(report: Report, options: Options) -> str:
-    data = shown_part(report, possible=options.possible).as_json()
+    data = shown_part(report, options).as_json()
     timeline = data.pop("timeline", None)
     text = json.dumps(data, indent=2, ensure_ascii=False)
     if timeline is not None:

@@ -1,15 +1,16 @@
-"""What of a report is shown: findings that are only possible are left out of every format unless they are asked for."""
+"""The part of a report that was asked for."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from torchsan.model import Report
+from torchsan.report import Options
 
 
-def shown_part(report: Report, *, possible: bool) -> Report:
-    """The report without what is only possible, unless asked for; captures and timeline point at the same findings."""
-    visible = report.visible(possible=possible)
+def shown_part(report: Report, options: Options) -> Report:
+    """The report as the options ask for it; the timeline's findings keep pointing at the right ones."""
+    visible = report.visible(possible=options.possible)
     if len(visible) == len(report.findings):
         return report
     moved = {index: visible.index(f) for index, f in enumerate(report.findings) if f in visible}

@@ -15,6 +15,7 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.sensors.collectives import CollectiveSensor
     from torchsan.observe.sensors.exposure import ExposureSensor
     from torchsan.observe.sensors.graph import GraphSensor
+    from torchsan.observe.sensors.holders import HolderSensor
     from torchsan.observe.sensors.optimizers import OptimizerSensor
     from torchsan.observe.sensors.snapshots import SnapshotSensor
     from torchsan.observe.sensors.writes import WriteSensor
@@ -25,7 +26,8 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     if not recorder.judging:
         return [writes, CaptureSensor(recorder), CompiledSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
-    sensors: list[Sensor] = [graph, exposure, writes, optimizers, CheckpointSensor(recorder, graph)]
+    sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases), optimizers]
+    sensors.append(CheckpointSensor(recorder, graph))
     sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
     sensors.append(CompiledSensor(recorder, exposure, writes.aliases, optimizers))
     if recorder.timeline:

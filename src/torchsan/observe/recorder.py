@@ -44,6 +44,7 @@ class Recorder:
         at_write: bool = False,
         judging: bool = True,
         timeline: bool = False,
+        memory: bool = False,
     ) -> None:
         self.report = report if report is not None else Report()
         self.report.torch = torch.__version__
@@ -61,6 +62,9 @@ class Recorder:
         self.after_backward: list[Callable[[int], None]] = []
         # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
         self.timeline = timeline
+        # Whether what is kept for backward is measured, and who then knows which module is running.
+        self.memory = memory
+        self.owners: Any = None
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event, Finding], None]] = []
         # The backward that is running, told by its line; None outside of backward.

@@ -23,6 +23,12 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
         return [writes, CaptureSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
     sensors: list[Sensor] = [graph, exposure, writes, optimizers, SnapshotSensor(recorder), CaptureSensor(recorder)]
+    if recorder.memory:
+        from torchsan.model.memory import Memory
+        from torchsan.observe.kept.measuring import MemorySensor
+
+        recorder.report.memory = Memory()
+        sensors.insert(0, MemorySensor(recorder, recorder.report.memory))
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor
 

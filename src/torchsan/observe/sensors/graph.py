@@ -100,8 +100,9 @@ class GraphSensor:
             site = site_of(frame)
             if self._pending:
                 self._snapshot()
-            if self._hooked:
-                return site.marked_hooked()
+            if self._hooked or self.recorder.owners is not None:
+                module = self.recorder.owners.path if self.recorder.owners is not None else ""
+                site = site.marked(hooked=bool(self._hooked), module=module)
             if self._user_anomaly:
                 stack = _UserStack(original())
                 stack.site = site
@@ -112,7 +113,7 @@ class GraphSensor:
         return slow if self._special() else fast
 
     def _special(self) -> bool:
-        return bool(self._pending or self._hooked or self._user_anomaly)
+        return bool(self._pending or self._hooked or self._user_anomaly or self.recorder.owners is not None)
 
     def _switch(self) -> None:
         """Put the fast or the slow recording in place, as things stand."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
 from torchsan.model import Finding, Report
+from torchsan.observe.clock import clock
 from torchsan.observe.freezing import freeze, thaw
 from torchsan.observe.healing import heal
 from torchsan.observe.objects import told_of
@@ -17,6 +19,9 @@ from torchsan.report import Options, render
 F = TypeVar("F", bound=Callable[..., Any])
 
 _current: Recorder | None = None
+# How many blocks the current recorder serves: those of several threads overlap, and the last one out stops it.
+_blocks = 0
+_lock = threading.Lock()
 
 
 class watch:
@@ -35,28 +40,38 @@ class watch:
         self.report = Report()
 
     def __enter__(self) -> Report:
-        global _current
-        if _current is not None:
-            # Watched already: the outer block goes on recording, its report serves both.
-            self.report = _current.report
-            return self.report
-        self._recorder = _current = Recorder(self.report, on_finding=self._on_finding)
-        self._recorder.start()
+        global _current, _blocks
+        with _lock:
+            if _current is not None and _current.active:
+                # Watched already: that recorder goes on, its report serves both.
+                self.report = _current.report
+            else:
+                _current = Recorder(self.report, on_finding=self._on_finding)
+                _current.start()
+                _blocks = 0
+            _blocks += 1
+            self._recorder = _current
         return self.report
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        global _current
+        global _current, _blocks
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
-        _current = None
-        if error is not None:
+        with _lock:
+            last = recorder is not _current or _blocks == 1
+            if recorder is _current:
+                _blocks -= 1
+                _current = None if last else _current
+        # An inner block of the same thread leaves an error to the outer one.
+        if error is not None and (last or threading.get_ident() != clock.home):
             with recorder.shielded():
                 recorder.explain(error)
                 _put_into_message(error)
-        recorder.stop()
+        if last:
+            recorder.stop()
 
     def __call__(self, function: F) -> F:
         @functools.wraps(function)

@@ -11,11 +11,14 @@ import torch
 
 from torchsan import compat
 from torchsan.model.events import Line, Save
+from torchsan.observe.clock import clock
 from torchsan.observe.sites import Site
 
 _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
 STALE = "modified by an inplace operation"
 RELEASED = "backward through the graph a second time"
+# Leaves have a number above all others; it says nothing.
+LAST = 1 << 62
 _attributes: dict[type, list[str]] = {}
 
 
@@ -178,4 +181,8 @@ def is_released(node: Any) -> bool:
 
 
 def sequence(node: Any) -> int:
-    return compat.node_sequence(node)
+    """When the node was made, comparable with the numbers of `clock.now()`."""
+    number = compat.node_sequence(node)
+    if clock.threaded and 0 <= number < LAST:
+        return clock.of_node(number, node.metadata.get("traceback_"))
+    return number

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import torch
 
 from torchsan.model import Finding, Place, Report
 from torchsan.model.events import Event
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import Site
@@ -31,6 +33,11 @@ class Sensor(Protocol):
     def install(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class _Passing(threading.local):
+    site: Site | None = None
+    keeps_gradients = False
 
 
 class Recorder:
@@ -67,8 +74,7 @@ class Recorder:
         self.owners: Any = None
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event, Finding], None]] = []
-        # The backward that is running, told by its line; None outside of backward.
-        self.backward: Site | None = None
+        self._passing = _Passing()
         self._asleep = 0
         self._broken_rules: set[str] = set()
         self._rules = [rule for rule in all_rules().values() if rule.judge is not None]
@@ -78,6 +84,7 @@ class Recorder:
 
     def start(self) -> None:
         self.active = True
+        clock.start()
         with self.shielded():
             self._install()
 
@@ -103,6 +110,7 @@ class Recorder:
                 sensor.close()
         self.active = False
         self.patches.remove()
+        clock.stop()
 
     def user_code(self, code: CodeType) -> None:
         self.codes.append(code)
@@ -149,6 +157,19 @@ class Recorder:
     @property
     def paused(self) -> bool:
         return self._asleep > 0
+
+    @property
+    def backward(self) -> Site | None:
+        """The backward that is running in this thread, told by its line; None outside of backward."""
+        return self._passing.site
+
+    @property
+    def backward_keeps_gradients(self) -> bool:
+        return self._passing.keeps_gradients
+
+    def passing(self, site: Site | None, *, keeps_gradients: bool = False) -> None:
+        """A backward of this thread begins, or is over."""
+        self._passing.site, self._passing.keeps_gradients = site, keeps_gradients
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -198,6 +219,7 @@ class Recorder:
         if self.active:
             self.active = False
             self.patches.remove()
+            clock.stop()
             for sensor in self._sensors:
                 try:
                     sensor.close()

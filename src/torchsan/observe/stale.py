@@ -111,7 +111,7 @@ class StaleFinder:
     def find_silent(self, roots: list[Any], frame: Any, exposure: ExposureSensor | None) -> None:
         for node in nodes.walk(roots):
             sequence = nodes.sequence(node)
-            if sequence < 0 or sequence > 1 << 62:
+            if not 0 <= int(sequence) < nodes.LAST:
                 continue
             for saved in nodes.saved_values(node):
                 if saved.stale or saved.tensor is None or _never_read(saved):

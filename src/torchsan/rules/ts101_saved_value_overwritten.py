@@ -78,9 +78,7 @@ def check(fact: Any, flow: Any) -> Finding | None:
         return None
     op = fact.event.save.op
     if others := differing_versions(op):
-        note = (
-            f"`{op}` saves other values in torch {', '.join(others)}; this is torch {table_version()}"
-        )
+        note = f"`{op}` saves other values in torch {', '.join(others)}; this is torch {table_version()}"
         return replace(found, notes=(*found.notes, note))
     return found
 

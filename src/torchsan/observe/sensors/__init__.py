@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.sensors.captures import CaptureSensor
+    from torchsan.observe.sensors.collectives import CollectiveSensor
     from torchsan.observe.sensors.exposure import ExposureSensor
     from torchsan.observe.sensors.graph import GraphSensor
     from torchsan.observe.sensors.optimizers import OptimizerSensor
@@ -22,7 +23,8 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     if not recorder.judging:
         return [writes, CaptureSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
-    sensors: list[Sensor] = [graph, exposure, writes, optimizers, SnapshotSensor(recorder), CaptureSensor(recorder)]
+    sensors: list[Sensor] = [graph, exposure, writes, optimizers]
+    sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
     if recorder.memory:
         from torchsan.model.memory import Memory
         from torchsan.observe.kept.measuring import MemorySensor

@@ -103,7 +103,9 @@ class AliasWatch:
         self, op: str, site: Site, tensor: torch.Tensor, memory: int, hook: FrameType, frame: FrameType
     ) -> None:
         """A hook writes its argument. Only the engine and the hook hold a gradient that is the hook's alone."""
-        if tensor.requires_grad or tensor._use_count() <= ALONE or not _is_argument(memory, hook):
+        # A backward for given inputs (`autograd.grad`) holds on to their gradients: what it hands back.
+        alone = ALONE + self.recorder.backward_keeps_gradients
+        if tensor.requires_grad or tensor._use_count() <= alone or not _is_argument(memory, hook):
             return
         backward = self.recorder.backward
         write = Write(op, "op", Line(whole_statement(site.place), site.library_place))

@@ -1,4 +1,4 @@
-"""Watches memory that becomes reachable behind the version counter: `.data`, NumPy, DLPack, storages, collectives.
+"""Watches memory that becomes reachable behind the version counter: `.data`, NumPy, DLPack, storages.
 
 A write through `.data` is seen as a write; what matters is that autograd does not see it. A write through
 NumPy is not seen at all, so the contents of just that memory are compared: when the first node of a graph is
@@ -18,6 +18,7 @@ import torch
 
 from torchsan import compat
 from torchsan.model.events import Line, Memory, ParameterRewritten, Write
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_modules, local_names
 from torchsan.observe.objects import is_a, is_tensor, tensors_of
@@ -34,14 +35,6 @@ MAX_EXPOSED = 2_000
 # Larger foreign memory (whole data sets) is not compared at every step.
 MAX_COMPARED_BYTES = 64 << 20
 SMALL_BYTES = 1 << 20
-WRITING_COLLECTIVES = (
-    "all_reduce",
-    "broadcast",
-    "reduce",
-    "recv",
-    "all_gather_into_tensor",
-    "reduce_scatter_tensor",
-)
 
 
 @dataclass(slots=True)
@@ -82,9 +75,6 @@ class ExposureSensor:
             patches.set(torch.Tensor, name, self._exposing(name, getattr(torch.Tensor, name)))
         for name in ("from_numpy", "from_dlpack", "frombuffer", "as_tensor"):
             patches.set(torch, name, self._importing(name, getattr(torch, name)))
-        if torch.distributed.is_available():
-            for name in WRITING_COLLECTIVES:
-                patches.set(torch.distributed, name, self._collective(name, getattr(torch.distributed, name)))
 
     def close(self) -> None:
         self.exposed.clear()
@@ -109,7 +99,7 @@ class ExposureSensor:
 
     def _set_data(self, base: Any) -> Callable[[Any, Any], None]:
         def data(tensor: Any, value: Any) -> None:
-            before, memory = compat.next_sequence(), memory_of(tensor)
+            before, memory = clock.now(), memory_of(tensor)
             base.__set__(tensor, value)
             # `p.data *= 2` writes in place and then assigns the same memory to itself.
             if memory_of(tensor) != memory:
@@ -211,7 +201,7 @@ class ExposureSensor:
         self._forget_dead()
         start, end = byte_range(tensor)
         storage = compat.WeakStorage(tensor)
-        foreign = Foreign(storage, start, end, site_of(frame), how, compat.next_sequence(), None)
+        foreign = Foreign(storage, start, end, site_of(frame), how, clock.now(), None)
         foreign.contents = foreign.look()
         self.foreign[memory] = foreign
         self.graph.snapshot_at_next_node()
@@ -230,7 +220,7 @@ class ExposureSensor:
         Contents that changed with no write of torch's in between were changed from outside, after every node that
         had been made by the last look.
         """
-        before = compat.next_sequence()
+        before = clock.now()
         self._forget_dead()
         for memory, foreign in self.foreign.items():
             now = foreign.look()
@@ -248,28 +238,6 @@ class ExposureSensor:
         if any(w.before >= foreign.before for w in self.ledger.writes.get(memory, [])):
             return True
         return any(s.before >= foreign.before and memory in s.memories for s in self.ledger.steps)
-
-    # -- collectives --------------------------------------------------------------------------------
-
-    def _collective(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def function(*args: Any, **kwargs: Any) -> Any:
-            before = compat.next_sequence()
-            result = original(*args, **kwargs)
-            tensor = args[0] if args else kwargs.get("tensor", kwargs.get("output_tensor", kwargs.get("output")))
-            if is_tensor(tensor):
-                self._collected(name, tensor, before, _getframe(1))
-            return result
-
-        function.__name__, function.__doc__ = name, original.__doc__
-        function.__wrapped__ = original  # type: ignore[attr-defined]
-        return function
-
-    @shield
-    def _collected(self, name: str, tensor: torch.Tensor, before: int, frame: FrameType) -> None:
-        memory = memory_of(tensor)
-        if memory is not None and self.recorder.active:
-            write = Written(before, site_of(frame), name, tensor._version, "collective", *byte_range(tensor))
-            self.ledger.add_silent(memory, write)
 
 
 def _module_in_forward(frame: FrameType | None, parameter: Any) -> torch.nn.Module | None:

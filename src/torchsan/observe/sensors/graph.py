@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
+import warnings
+from _thread import get_ident
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +17,7 @@ import torch.fx.traceback
 from torchsan import compat
 from torchsan.model.events import GraphReused, Line, Memory
 from torchsan.observe import nodes
+from torchsan.observe.clock import Stamp, clock
 from torchsan.observe.cuts import CutFinder
 from torchsan.observe.names import variables
 from torchsan.observe.objects import is_tensor, text_of, told_of
@@ -27,13 +31,22 @@ if TYPE_CHECKING:
 _getframe = sys._getframe
 # How many nodes after an exposure, or after a backward, are taken for ones that may save exposed memory.
 LOOKS = 16
+ADVICE = "Error detected in "
 NO_GRAPH = "does not require grad and does not have a grad_fn"
 
 
-class _UserStack(list[str]):
-    """What anomaly mode asked for by the user records, with our site beside it."""
+class _Noted(list[str]):
+    """What torch keeps with a node, where a site alone is not enough: the stack that a user's own anomaly mode asks
+    for, or the moment at which one of several threads made the node."""
 
-    site: Site
+    site: Site | None
+    stamp: Stamp | None
+
+
+class _Running(threading.local):
+    """The backward passes that are under way in a thread."""
+
+    depth = 0
 
 
 class GraphSensor:
@@ -44,7 +57,7 @@ class GraphSensor:
         self.stale = StaleFinder(recorder)
         self.exposure: ExposureSensor | None = None
         self._hooked = 0
-        self._depth = 0
+        self._running = _Running()
         self._user_anomaly = compat.is_anomaly()
         self._user_check_nan = compat.is_anomaly_check_nan()
         self._pending = 0
@@ -65,9 +78,12 @@ class GraphSensor:
         patches.set(torch, "is_anomaly_enabled", lambda: self._user_anomaly)
         patches.set(torch, "is_anomaly_check_nan_enabled", lambda: self._user_check_nan)
         self.cuts.install(patches)
+        patches.set(warnings, "showwarning", self._quiet(warnings.showwarning))
+        clock.when_threaded(self._switch)
         self.resume()
 
     def resume(self) -> None:
+        self._switch()
         # Anomaly mode calls format_stack for each new node; that call, made cheap, is how we learn its line.
         compat.set_anomaly(True, self._user_anomaly and self._user_check_nan)
 
@@ -88,12 +104,21 @@ class GraphSensor:
         original = self._format_stack
 
         def fast() -> list[str]:
-            frame = _getframe(1)
+            try:
+                frame = _getframe(1)
+            except ValueError:
+                return noted(None, [])
+            if get_ident() != clock.home:
+                return slow(frame)
             site = sites.get((id(frame.f_code), frame.f_lasti))
             return site if site is not None else slow(frame)
 
         def slow(frame: FrameType | None = None) -> list[str]:
-            frame = frame or _getframe(1)
+            try:
+                frame = frame or _getframe(1)
+            except ValueError:
+                # A thread of torch's own, below which there is no Python: a collective's, or one of RPC.
+                return noted(None, [])
             asking = dict.get(frame.f_globals, "__name__")
             if type(asking) is str and asking.startswith("torch.fx"):
                 return list(original())  # torch.fx itself asks for a stack, to print it
@@ -104,16 +129,23 @@ class GraphSensor:
                 module = self.recorder.owners.path if self.recorder.owners is not None else ""
                 site = site.marked(hooked=bool(self._hooked), module=module)
             if self._user_anomaly:
-                stack = _UserStack(original())
-                stack.site = site
-                return stack
+                return noted(site, original())
+            if clock.threaded or get_ident() != clock.home:
+                return noted(site, site)
             return site
+
+        def noted(site: Site | None, stack: list[str]) -> list[str]:
+            kept = _Noted(stack or [""])
+            threaded = clock.threaded or get_ident() != clock.home
+            kept.site, kept.stamp = site, clock.stamp() if threaded else None
+            return kept
 
         self._fast, self._slow = fast, slow
         return slow if self._special() else fast
 
     def _special(self) -> bool:
-        return bool(self._pending or self._hooked or self._user_anomaly or self.recorder.owners is not None)
+        special = self._pending or self._hooked or self._user_anomaly or clock.threaded
+        return bool(special or self.recorder.owners is not None)
 
     def _switch(self) -> None:
         """Put the fast or the slow recording in place, as things stand."""
@@ -147,6 +179,15 @@ class GraphSensor:
 
         return __exit__
 
+    def _quiet(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Without the advice of an anomaly mode that only we switched on."""
+
+        def showwarning(message: Any, *args: Any, **kwargs: Any) -> None:
+            if self._user_anomaly or not str(message).startswith(ADVICE):
+                original(message, *args, **kwargs)
+
+        return showwarning
+
     def _set_user_anomaly(self, mode: bool, check_nan: bool = True) -> None:
         self._user_anomaly, self._user_check_nan = mode, check_nan
         self._switch()
@@ -159,19 +200,22 @@ class GraphSensor:
             return self._run_backward(t_outputs, *args, **kwargs)
         frame = _getframe(1)
         self._before_backward(t_outputs, frame)
-        self._depth += 1
-        outer, self.recorder.backward = self.recorder.backward, site_of(frame)
-        first = compat.next_sequence()
-        # Anomaly mode would print its own advice when the engine fails; ours comes instead.
-        compat.set_anomaly(self._user_anomaly, self._user_check_nan)
+        self._running.depth += 1
+        outer, outer_keeps = self.recorder.backward, self.recorder.backward_keeps_gradients
+        self.recorder.passing(site_of(frame), keeps_gradients=len(args) > 3 and bool(args[3]))
+        first = clock.now()
+        # Anomaly mode would print its own advice when the engine fails; ours comes instead. It is one switch for all
+        # threads: where there are others, it stays on, since they may be building graphs meanwhile.
+        if not clock.threaded and threading.active_count() == 1:
+            compat.set_anomaly(self._user_anomaly, self._user_check_nan)
         try:
             return self._run_backward(t_outputs, *args, **kwargs)
         except RuntimeError as error:
             self._failed(t_outputs, error, frame)
             raise
         finally:
-            self._depth -= 1
-            self.recorder.backward = outer
+            self._running.depth -= 1
+            self.recorder.passing(outer, keeps_gradients=outer_keeps)
             if self.recorder.active and not self.recorder.paused:
                 compat.set_anomaly(True, self._user_anomaly and self._user_check_nan)
             self._after_backward(frame, first)
@@ -192,13 +236,13 @@ class GraphSensor:
     @shield
     def _after_backward(self, frame: Any, first: int) -> None:
         site = site_of(frame)
-        if compat.next_sequence() > first:
-            self.stale.made_by_backward.append((first, compat.next_sequence(), site))
+        if clock.now() > first:
+            self.stale.made_by_backward.append((first, clock.now(), site))
         self._last_backward = Line(site.place, site.library_place)
         self.ledger.finish_backward()
         if self.exposure is not None and self.exposure.has_foreign():
             self.snapshot_at_next_node()
-        if self._depth == 0:
+        if self._running.depth == 0:
             for callback in self.recorder.after_backward:
                 callback(self.ledger.backwards)
 

@@ -10,6 +10,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 
 from torchsan import compat
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Stepped
 from torchsan.observe.objects import is_honest, module_of, parameters_of
 from torchsan.observe.recorder import Recorder, shield
@@ -56,7 +57,7 @@ class OptimizerSensor:
         frame = sys._getframe(1)
         site = site_of(frame)
         step = Stepped(
-            before=compat.next_sequence(),
+            before=clock.now(),
             site=site,
             optimizer=weakref.ref(optimizer),
             name=f"{type(optimizer).__name__}.step",

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from torchsan import compat
 from torchsan.model import Finding, Kind, Lane, Moment, Place, Timeline
 from torchsan.model.events import Event, StaleSave, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe import nodes
+from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import modules, variables
 from torchsan.observe.objects import is_tensor, tensors_of
@@ -85,7 +85,7 @@ class TimelineSensor:
 
     @shield
     def _before_backward(self, roots: list[Any], frame: FrameType) -> None:
-        now, needed = compat.next_sequence(), site_of(frame).place
+        now, needed = clock.now(), site_of(frame).place
         owned = _owned(user_frames(frame))
         saves = [saved for node in nodes.walk(roots) for saved in nodes.saved_values(node)]
         # A node that made a value names it best, so results come first.
@@ -99,7 +99,7 @@ class TimelineSensor:
 
     def _saved(self, saved: nodes.Saved, owned: dict[int, tuple[str, bool]], now: When, needed: Place) -> None:
         memory, number, site = memory_of(saved.tensor), nodes.sequence(saved.node), nodes.site_of_node(saved.node)
-        if memory is None or saved.tensor is None or not 0 <= number < 1 << 62:
+        if memory is None or saved.tensor is None or not 0 <= int(number) < nodes.LAST:
             return
         story = self._story(memory, saved, site, owned.get(memory))
         story.since = min(story.since, number)
@@ -213,7 +213,7 @@ class TimelineSensor:
             numbers += [s.before for s in ledger.steps if s.site.place == write.line.place]
             if numbers:
                 return max(numbers)
-        return compat.next_sequence()
+        return clock.now()
 
     # -- keeping ------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import torch
 from torchsan import compat
 from torchsan.model.events import WriteKind
 from torchsan.observe import constructors
+from torchsan.observe.clock import clock
 from torchsan.observe.constructors import layer_site
 from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
@@ -172,7 +173,7 @@ class WriteSensor:
             return None
         try:
             site = site_of(frame)
-            before = compat.next_sequence()
+            before = clock.now()
             notes = []
             for tensor in written:
                 memory = memory_of(tensor)
@@ -232,7 +233,7 @@ class WriteSensor:
             if torch.is_grad_enabled():
                 self._eval_statistics.add(memory)
         elif memory in self._eval_statistics:
-            site, before = site_of(frame), compat.next_sequence()
+            site, before = site_of(frame), clock.now()
             for buffer in (mean, variance):
                 key = memory_of(buffer)
                 if key is not None:

@@ -1,0 +1,67 @@
+"""Every private API of torch.distributed that we lean on, and what happens where it is missing.
+
+- `torch._C._distributed_c10d.ProcessGroup` and `Work`, the classes through which Python's collectives go. The
+  functions of `torch.distributed` are never replaced: compilers and `P2POp` compare their identity. Without the
+  classes collectives are not watched.
+- `DistributedDataParallel._sync_buffers`, before each forward: without it DDP's writes to buffers are not seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+try:
+    from torch._C import _distributed_c10d as _c10d
+
+    ProcessGroup: Any = _c10d.ProcessGroup
+    Work: Any = _c10d.Work
+except ImportError:  # a build of torch without torch.distributed
+    ProcessGroup = Work = None
+
+# Methods of a group whose first argument is written, and those whose second is only read.
+IN_PLACE = ("broadcast", "allreduce", "allreduce_coalesced", "reduce", "recv", "recv_anysource")
+INTO = (
+    *("allgather", "allgather_coalesced", "all_gather_single", "_allgather_base", "all_gather_single_coalesced"),
+    *("allgather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter", "reduce_scatter_single"),
+    *("_reduce_scatter_base", "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
+    *("all_to_all_single", "alltoall_base", "alltoall"),
+)
+READING = ("send",)
+WITHOUT_TENSORS = ("barrier",)
+COLLECTIVES = (*IN_PLACE, *INTO, *READING, *WITHOUT_TENSORS)
+
+# What people call them.
+PUBLIC_NAMES = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "allgather": "all_gather",
+    "allgather_coalesced": "all_gather",
+    "all_gather_single": "all_gather_into_tensor",
+    "all_gather_single_coalesced": "all_gather_into_tensor",
+    "_allgather_base": "all_gather_into_tensor",
+    "allgather_into_tensor_coalesced": "all_gather_into_tensor",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
+    "alltoall_base": "all_to_all_single",
+    "alltoall": "all_to_all",
+    "recv_anysource": "recv",
+}
+
+
+def available() -> bool:
+    return ProcessGroup is not None
+
+
+def ddp_class() -> Any:
+    return torch.nn.parallel.DistributedDataParallel
+
+
+def group_name(group: Any) -> str:
+    try:
+        return str(group.group_name)
+    except Exception:
+        return ""

@@ -1,0 +1,145 @@
+"""Watches collectives where Python's calls go through the process group: what they write, and when they are done."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from torchsan import compat_distributed as distributed
+from torchsan.observe.clock import clock
+from torchsan.observe.flights import Flight, sides_of, version_of
+from torchsan.observe.ledger import Written
+from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.refusals import whole_statement
+from torchsan.observe.sites import site_of
+
+_getframe = sys._getframe
+MAX_FLIGHTS = 4_096
+BROADCAST = "DDP's broadcast of buffers"
+
+
+class CollectiveSensor:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.ledger = recorder.ledger
+        # Collectives that nobody has waited for yet, by the identity of their Work.
+        self.flights: dict[int, Flight] = {}
+
+    def install(self) -> None:
+        if not distributed.available():
+            return
+        patches = self.recorder.patches
+        for name in distributed.COLLECTIVES:
+            if name in vars(distributed.ProcessGroup):
+                original = getattr(distributed.ProcessGroup, name)
+                patches.set(distributed.ProcessGroup, name, self._method(name, original))
+        patches.set(distributed.Work, "wait", self._wait(distributed.Work.wait))
+        ddp = distributed.ddp_class()
+        if hasattr(ddp, "_sync_buffers"):
+            patches.set(ddp, "_sync_buffers", self._buffers_synced(ddp._sync_buffers))
+
+    def close(self) -> None:
+        self.flights.clear()
+
+    # -- wrappers -----------------------------------------------------------------------------------
+
+    def _method(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def method(group: Any, *args: Any, **kwargs: Any) -> Any:
+            flight = self._begin(name, group, args, kwargs, _getframe(1))
+            work = original(group, *args, **kwargs)
+            if flight is not None:
+                self._took_off(flight, work)
+            return work
+
+        method.__name__, method.__doc__ = name, original.__doc__
+        return method
+
+    def _wait(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(work, *args, **kwargs)
+            flight = self.flights.pop(id(work), None)
+            if flight is not None:
+                self._landed(flight)
+            return result
+
+        wait.__doc__ = original.__doc__
+        return wait
+
+    def _buffers_synced(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """DDP copies rank 0's buffers into the others' before a forward, and hides that from the version counter."""
+
+        def _sync_buffers(ddp: Any, *args: Any, **kwargs: Any) -> Any:
+            flight = self._broadcast_begins(ddp, _getframe(1))
+            result = original(ddp, *args, **kwargs)
+            if flight is not None:
+                self._landed(flight)
+            return result
+
+        return _sync_buffers
+
+    # -- recording ----------------------------------------------------------------------------------
+
+    @shield
+    def _begin(
+        self, name: str, group: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> Flight | None:
+        if not self.recorder.active or self.recorder.paused:
+            return None
+        flight = Flight(
+            op=distributed.PUBLIC_NAMES.get(name, name),
+            group=distributed.group_name(group),
+            site=site_of(frame),
+            before=clock.now(),
+        )
+        first = args[0] if args else _named(kwargs, "output", "tensor")
+        second = args[1] if len(args) > 1 else _named(kwargs, "input")
+        if name in distributed.READING:
+            flight.inputs = sides_of(first, look=False)
+        elif name not in distributed.WITHOUT_TENSORS:
+            flight.outputs = sides_of(first, look=True)
+            if name in distributed.INTO:
+                flight.inputs = sides_of(second, look=False)
+        return flight
+
+    @shield
+    def _took_off(self, flight: Flight, work: Any) -> None:
+        if work is None:
+            self._landed(flight)
+            return
+        key = id(work)
+        if len(self.flights) >= MAX_FLIGHTS:
+            del self.flights[next(iter(self.flights))]
+        flight.work = weakref.ref(work, lambda _: self.flights.pop(key, None))
+        self.flights[key] = flight
+
+    @shield
+    def _landed(self, flight: Flight) -> None:
+        """The result is there: what changed was written, the rest (a source's own data, a group of one) was not."""
+        flight.landed = True
+        for side in flight.outputs:
+            version = version_of(side)
+            now = side.look()
+            changed = side.contents is not None and now is not None and now != side.contents
+            if changed or version != side.version:
+                write = Written(flight.before, flight.site, flight.op, version, "collective", side.start, side.end)
+                self.ledger.add(side.memory, write)
+                if version == side.version:
+                    self.ledger.add_silent(side.memory, write)
+
+    @shield
+    def _broadcast_begins(self, ddp: Any, frame: FrameType) -> Flight | None:
+        if not self.recorder.active or self.recorder.paused or not ddp.will_sync_module_buffers():
+            return None
+        site = site_of(frame)
+        flight = Flight(BROADCAST, distributed.group_name(ddp.process_group), site, clock.now())
+        for name, buffer in ddp.module.named_buffers():
+            flight.outputs.extend(sides_of(buffer, look=True))
+            self.recorder.names.setdefault(whole_statement(site.place), name)
+        return flight if flight.outputs else None
+
+
+def _named(kwargs: dict[str, Any], *starts: str) -> Any:
+    return next((value for name, value in kwargs.items() if name.startswith(starts)), None)

@@ -8,7 +8,7 @@ API, what it is used for, and what happens where it is missing:
 - `torch._C._autograd._get_sequence_nr`: which came first, save or write; without it versions alone decide.
 - `Node.metadata`, `Node._raw_saved_*`: line and tensor of a stale save; without them the variable is not named.
 - `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref`: memory that NumPy can write; required.
-- `SavedTensor.data`, `.unpack_hook`: what a node keeps, without unpacking it; without them packed values are not counted.
+- `SavedTensor.data`, `.unpack_hook`: what a node keeps, without unpacking it; without them it is not counted.
 - `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
 - `torch._C.DisableTorchFunction`, `_DisableTorchDispatch`: our own ops pass by the program's modes; required.
 - `torch._dynamo.eval_frame._maybe_set_eval_frame`: stepping aside in compiled regions; without it we stay on.

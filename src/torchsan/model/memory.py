@@ -76,3 +76,13 @@ class Memory:
             kept_anyway_bytes=data["kept_anyway_bytes"],
             passes=data["passes"],
         )
+
+
+def size(number: int) -> str:
+    """Bytes as people read them."""
+    value = float(number)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"

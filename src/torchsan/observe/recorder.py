@@ -20,6 +20,7 @@ import torch
 
 from torchsan.model import Finding, Place, Report
 from torchsan.model.events import Event
+from torchsan.model.memory_events import MemoryEvent
 from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
@@ -73,7 +74,7 @@ class Recorder:
         self.memory = memory
         self.owners: Any = None
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
-        self.heard: list[Callable[[Event, Finding], None]] = []
+        self.heard: list[Callable[[Event | MemoryEvent, Finding], None]] = []
         self._passing = _Passing()
         self._asleep = 0
         self._broken_rules: set[str] = set()
@@ -173,7 +174,7 @@ class Recorder:
 
     # -- events -------------------------------------------------------------------------------------
 
-    def emit(self, event: Event) -> list[Finding]:
+    def emit(self, event: Event | MemoryEvent) -> list[Finding]:
         """Let every rule judge an event; keep what they find."""
         found = []
         for rule in self._rules:
@@ -192,7 +193,7 @@ class Recorder:
         if self.report.add(finding) and self.on_finding is not None:
             self.on_finding(finding)
 
-    def _judge(self, rule: Rule, event: Event) -> Finding | None:
+    def _judge(self, rule: Rule, event: Event | MemoryEvent) -> Finding | None:
         if rule.judge is None or rule.code in self._broken_rules:
             return None
         try:

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from torchsan.model import Finding, Fix, Report, Span
+from torchsan.model.memory import size
 from torchsan.model.source import source_line
 from torchsan.report import Options, captures, memory
-from torchsan.report.words import size
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 FRAME = "bold blue"

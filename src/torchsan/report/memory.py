@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from torchsan.model import Report
-from torchsan.model.memory import Memory
-from torchsan.report.words import size
+from torchsan.model.memory import Memory, size
 
 ROWS, MODULES = 12, 8
 
@@ -27,7 +26,7 @@ def lines(report: Report) -> Iterator[Text]:
     yield Text.assemble(("memory: ", "bold"), (size(peak.kept_bytes), "bold"), f" kept for {of}, by {peak.nodes} nodes")
     live = max(step.live_bytes for step in memory.steps)
     yield Text(
-        f"        {size(live)} in live tensors when it began, {size(peak.leaf_bytes)} of it parameters and their gradients"
+        f"        {size(live)} in live tensors when it began, {size(peak.leaf_bytes)} in parameters and gradients"
     )
     yield Text("")
     yield from _by_line(memory, peak.kept_bytes)
@@ -75,4 +74,3 @@ def _by_module(memory: Memory, total: int) -> Iterator[Text]:
 def _row(kept: int, total: int, first: str, second: str) -> Text:
     share = f"{kept / total:.0%}" if total else "–"
     return Text(f"{size(kept):>9}  {share:>5}  {first}  {second}".rstrip())
-

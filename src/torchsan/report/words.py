@@ -16,13 +16,3 @@ def remarks(finding: Finding) -> list[str]:
     """Everything below the message, a line each."""
     why = [f"why: {finding.why}"] if finding.why else []
     return [*why, *finding.notes, *(fix_words(fix) for fix in finding.fixes)]
-
-
-def size(number: int) -> str:
-    """Bytes as people read them."""
-    value = float(number)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"

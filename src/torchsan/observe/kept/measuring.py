@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import gc
+from collections import deque
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import torch
 
+from torchsan.model.events import Line
 from torchsan.model.memory import KeptRow, Memory, StepMemory
+from torchsan.model.memory_events import GraphRetained, SmallViewKept
+from torchsan.observe.holders.census import take_census
 from torchsan.observe.kept.owners import Owners
-from torchsan.observe.kept.saved import Kept, kept_by
+from torchsan.observe.kept.saved import Contents, Kept, kept_by
+from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_tensor
 from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.sites import site_of
 from torchsan.observe.tensors import memory_of
 from torchsan.observe.timing import Share
 
 # Looks that every run has, and the share of its time that looking may take beyond them.
 ALLOWANCE, SHARE = 1.0, 0.03
 MAX_STEPS = 2_000
+MAX_RETAINED = 256
+# A view is small at a quarter of its memory; what it keeps is worth a word from this size and share on.
+SMALL, SMALLEST, WORTH = 4, 64 * 1024, 0.05
+
+
+@dataclass(slots=True)
+class _Retained:
+    line: Line
+    sequences: set[int]
+    bytes: int
+    used: bool = False
 
 
 class MemorySensor:
@@ -30,6 +48,7 @@ class MemorySensor:
         self.owners = Owners()
         self.share = Share(ALLOWANCE, SHARE)
         self._best = -1
+        self._retained: deque[_Retained] = deque(maxlen=MAX_RETAINED)
 
     def install(self) -> None:
         self.owners.install()
@@ -38,6 +57,8 @@ class MemorySensor:
 
     def close(self) -> None:
         self.owners.close()
+        if self.memory.passes == len(self.memory.steps):
+            self._tell_retained()
         left = self.memory.passes - len(self.memory.steps)
         if left > 0:
             self.recorder.report.notes.append(
@@ -51,20 +72,59 @@ class MemorySensor:
         if len(self.memory.steps) >= MAX_STEPS or not self.share.allows():
             return
         with self.share.spending():
-            self._measure(roots)
+            self._measure(roots, frame)
 
-    def _measure(self, roots: list[Any]) -> None:
-        kept, nodes = kept_by(roots)
-        buffers = self.owners.buffers()
-        graph = [one for one in kept if not one.leaf and one.memory not in buffers]
+    def _measure(self, roots: list[Any], frame: FrameType) -> None:
+        contents = kept_by(roots)
+        state = self.owners.state()
+        graph = [one for one in contents.kept if not one.leaf and one.memory not in state]
         total = sum(one.storage_bytes for one in graph)
         held = live = 0
         if total > self._best:
             self._best = total
             held, live = _bytes_alive()
             self.memory.kept = _rows(graph)
-            self.memory.kept_anyway_bytes = sum(one.storage_bytes for one in kept) - total
-        self.memory.steps.append(StepMemory(self.memory.passes, total, nodes, held, live))
+            self.memory.kept_anyway_bytes = contents.bytes - total
+            self._small_views(graph, total, frame)
+        self.memory.steps.append(StepMemory(self.memory.passes, total, contents.nodes, held, live))
+        self._retaining(contents, total, frame)
+
+    def _small_views(self, graph: list[Kept], total: int, frame: FrameType) -> None:
+        """Whole memories that only a small saved view keeps; not those that somebody holds anyway."""
+        least = max(SMALLEST, total * WORTH)
+        found = {
+            one.memory: one
+            for one in graph
+            if one.storage_bytes - one.tensor_bytes >= least and one.tensor_bytes * SMALL <= one.storage_bytes
+        }
+        if not found:
+            return
+        for holding in take_census(frame).holdings:
+            value = holding.value
+            view = found.get(memory_of(value) or 0) if is_tensor(value) else None
+            if view is not None and value.numel() * value.element_size() > view.tensor_bytes:
+                del found[view.memory]
+        for one in found.values():
+            if one.site is not None:
+                line = Line(one.site.place, one.site.library_place)
+                self.recorder.emit(SmallViewKept(one.op, line, one.tensor_bytes, one.storage_bytes))
+
+    def _retaining(self, contents: Contents, total: int, frame: FrameType) -> None:
+        """Which backward passes asked for their graph to be kept, and whether a later one came back to it."""
+        for kept in self._retained:
+            kept.used = kept.used or not kept.sequences.isdisjoint(contents.sequences)
+        asked = local_names(frame) if frame.f_code.co_name == "backward" else {}
+        if asked.get("retain_graph") is True and asked.get("create_graph") is not True:
+            site = site_of(frame)
+            self._retained.append(_Retained(Line(site.place, site.library_place), contents.sequences, total))
+
+    def _tell_retained(self) -> None:
+        lines: dict[Line, list[_Retained]] = {}
+        for kept in self._retained:
+            lines.setdefault(kept.line, []).append(kept)
+        for line, passes in lines.items():
+            if not any(kept.used for kept in passes):
+                self.recorder.emit(GraphRetained(line, max(kept.bytes for kept in passes), len(passes)))
 
 
 def _bytes_alive() -> tuple[int, int]:

@@ -37,10 +37,10 @@ class Owners:
         stack = getattr(self._local, "stack", None)
         return stack[-1][1] if stack else ""
 
-    def buffers(self) -> set[int]:
-        """Memories of the buffers of every model that was called."""
+    def state(self) -> set[int]:
+        """Memories of the parameters and buffers of every model that was called."""
         roots = [root for reference, _ in self._paths.values() if (root := reference()) is not None]
-        found = {memory_of(buffer) for root in roots for buffer in root.buffers()}
+        found = {memory_of(tensor) for root in roots for tensor in (*root.parameters(), *root.buffers())}
         return {memory for memory in found if memory is not None}
 
     def _enter(self, module: torch.nn.Module, args: Any) -> None:

@@ -23,7 +23,22 @@ from torchsan.observe.tensors import memory_of
 
 # How far to look into what a saved-tensor hook packed, and into the function that unpacks it.
 DEPTH, OBJECTS = 10, 400
-_CLOSED = (ModuleType, type, FrameType, torch.nn.Module, torch.optim.Optimizer, weakref.ref, torch.Generator)
+# Nodes of leaves are numbered beyond all others, and belong to every graph.
+LEAVES = 1 << 60
+_CLOSED = (
+    str,
+    bytes,
+    int,
+    float,
+    type(None),
+    ModuleType,
+    type,
+    FrameType,
+    torch.nn.Module,
+    torch.optim.Optimizer,
+    weakref.ref,
+    torch.Generator,
+)
 
 
 @dataclass(slots=True)
@@ -42,13 +57,28 @@ class Kept:
     leaf: bool
 
 
-def kept_by(roots: list[Any]) -> tuple[list[Kept], int]:
-    """Everything that the graph below these nodes keeps, and the number of its nodes."""
+@dataclass(slots=True)
+class Contents:
+    """What a graph is made of: the memory it keeps, the number of its nodes, and the numbers torch gave to them."""
+
+    kept: list[Kept]
+    nodes: int
+    sequences: set[int]
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.storage_bytes for one in self.kept)
+
+
+def kept_by(roots: list[Any]) -> Contents:
     found: dict[int, Kept] = {}
     closures: set[int] = set()
-    count = 0
+    count, sequences = 0, set()
     for node in nodes.walk(roots):
         count += 1
+        number = compat.node_sequence(node)
+        if 0 <= number < LEAVES:
+            sequences.add(number)
         for what, tensor, packed in _values(node, closures):
             memory = memory_of(tensor)
             if memory is None:
@@ -60,7 +90,7 @@ def kept_by(roots: list[Any]) -> tuple[list[Kept], int]:
             else:
                 known.tensor_bytes = max(known.tensor_bytes, own)
                 known.leaf = known.leaf or _is_leaf(tensor)
-    return list(found.values()), count
+    return Contents(list(found.values()), count, sequences)
 
 
 def _kept(node: Any, what: str, tensor: torch.Tensor, memory: int, own: int, packed: bool) -> Kept:
@@ -125,7 +155,7 @@ def _reachable(start: Any, met: set[int]) -> Iterator[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             yield value
             continue
-        if depth >= DEPTH or isinstance(value, _CLOSED) or isinstance(value, (str, bytes, int, float, type(None))):
+        if depth >= DEPTH or isinstance(value, _CLOSED):
             continue
         if depth and id(value) in met:
             continue

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 
 def make_sensors(recorder: Recorder) -> list[Sensor]:
+    from torchsan.observe.kept.growth import GrowthSensor
     from torchsan.observe.sensors.captures import CaptureSensor
     from torchsan.observe.sensors.collectives import CollectiveSensor
     from torchsan.observe.sensors.exposure import ExposureSensor
@@ -25,6 +26,7 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     optimizers = OptimizerSensor(recorder)
     sensors: list[Sensor] = [graph, exposure, writes, optimizers]
     sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
+    sensors.append(GrowthSensor(recorder))
     if recorder.memory:
         from torchsan.model.memory import Memory
         from torchsan.observe.kept.measuring import MemorySensor

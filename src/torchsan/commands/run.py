@@ -111,6 +111,8 @@ class _Session:
         self.recorder.start()
 
     def _found(self, finding: Finding) -> None:
+        if finding.certainty == "possible" and not self.args.possible:
+            return
         if self.args.at_write:
             emit(Report(findings=[finding]), self._to_terminal(), stream=sys.stderr)
         if self.args.fail_fast and finding.level != "note":
@@ -127,7 +129,7 @@ class _Session:
             self.recorder.stop()
         sys.stdout.flush()
         wanted = self.args.format != "full" or self.args.output or self.args.html or self.args.memory
-        if wanted or self.report.findings or self.report.notes:
+        if wanted or self.report.visible(possible=self.args.possible) or self.report.notes:
             emit(self.report, self.args, stream=sys.stderr)
         if error is not None:
             explained = type(_told_of(error)) is list

@@ -54,11 +54,12 @@ class Report:
     memory: Memory | None = None
 
     def add(self, finding: Finding) -> bool:
-        """Keep a finding; an equal one is only counted. True when it is new."""
+        """Keep a finding; an equal one is only counted, unless it is surer. True when there is news."""
         for index, known in enumerate(self.findings):
             if known.key == finding.key:
-                self.findings[index] = known.again(finding.count)
-                return False
+                surer = known.certainty == "possible" and finding.certainty != "possible"
+                self.findings[index] = finding.again(known.count) if surer else known.again(finding.count)
+                return surer
         self.findings.append(finding)
         return True
 

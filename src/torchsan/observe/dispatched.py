@@ -183,7 +183,8 @@ class DispatchedWrites:
     def _look_at_index(self, original: Any, tensor: Any, index: Any, value: Any, frame: FrameType, seen: int) -> None:
         site = site_of(frame)  # which also keeps the code, and so the key
         look = not inside_step(frame.f_code)
-        token = self.sensor.look("__setitem__", site, (tensor,), (tensor, index, value), frame, seen) if look else None
+        args = (tensor, index, value)
+        token = self.sensor.look("__setitem__", site, (tensor,), args, frame, seen, {}, original) if look else None
         try:
             original(tensor, index, value)
         except (RuntimeError, NotImplementedError) as error:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -26,6 +26,9 @@ from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import Site
 from torchsan.rules import Rule, all_rules
+
+if TYPE_CHECKING:
+    from torchsan.observe.sensors.aliases import AliasWatch
 
 
 class Sensor(Protocol):
@@ -79,6 +82,8 @@ class Recorder:
         self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event | MemoryEvent, Finding], None]] = []
+        # Who looks for other holders of written memory; set by the sensor of writes.
+        self.aliases: AliasWatch | None = None
         self._passing = _Passing()
         self._asleep = 0
         self._broken_rules: set[str] = set()

@@ -144,11 +144,14 @@ class Site(list[str]):
     def library_place(self) -> Place | None:
         return place_in(*self.library) if self.library else None
 
+    def _again(self) -> Site:
+        return Site(self.code, self.lasti, self.library)
+
     def marked(self, *, hooked: bool, module: str = "") -> Site:
         """The same line, with what is known of a node beyond it."""
         twin = self.twins.get((hooked, module))
         if twin is None:
-            twin = self.twins[hooked, module] = Site(self.code, self.lasti, self.library)
+            twin = self.twins[hooked, module] = self._again()
             twin.hooked, twin.module = hooked, module
         return twin
 

@@ -228,6 +228,8 @@ class GraphSensor:
         roots = _roots(outputs)
         for listener in self.recorder.before_backward:
             listener(roots, frame)
+        if self.recorder.aliases is not None:
+            self.recorder.aliases.before_backward(frame)
         if self.exposure is not None and self.exposure.has_foreign():
             self.exposure.look()
         if self.ledger.suspicious():

@@ -1,0 +1,27 @@
+"""What of a report is shown: findings that are only possible are left out of every format unless they are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchsan.model import Report
+
+
+def shown_part(report: Report, *, possible: bool) -> Report:
+    """The report without what is only possible, unless asked for; captures and timeline point at the same findings."""
+    visible = report.visible(possible=possible)
+    if len(visible) == len(report.findings):
+        return report
+    moved = {index: visible.index(f) for index, f in enumerate(report.findings) if f in visible}
+    captures = [replace(c, finding=moved.get(c.finding) if c.finding is not None else None) for c in report.captures]
+    timeline = report.timeline
+    if timeline is not None:
+        lanes = [
+            replace(
+                lane,
+                moments=[m if m.finding is None else replace(m, finding=moved.get(m.finding)) for m in lane.moments],
+            )
+            for lane in timeline.lanes
+        ]
+        timeline = replace(timeline, lanes=lanes)
+    return replace(report, findings=visible, captures=captures, timeline=timeline)

@@ -1,4 +1,7 @@
-"""A share of the run's time for work that is worth having but must not slow the program down."""
+"""A share of the run's time for work that is worth having but must not slow the program down.
+
+Time is what the processor spent: a busy machine makes looking slower, and the program as well.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ class Share:
     def __init__(self, allowance: float, share: float) -> None:
         self.allowance = allowance
         self.share = share
-        self.started = time.perf_counter()
+        self.started = time.process_time()
         self.spent = 0.0
 
     def allows(self) -> bool:
-        return self.spent <= self.allowance + self.share * (time.perf_counter() - self.started)
+        return self.spent <= self.allowance + self.share * (time.process_time() - self.started)
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             yield
         finally:
-            self.spent += time.perf_counter() - start
+            self.spent += time.process_time() - start

@@ -12,6 +12,7 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.compiled.sensor import CompiledSensor
     from torchsan.observe.kept.growth import GrowthSensor
     from torchsan.observe.sensors.captures import CaptureSensor
+    from torchsan.observe.sensors.checkpoints import CheckpointSensor
     from torchsan.observe.sensors.collectives import CollectiveSensor
     from torchsan.observe.sensors.exposure import ExposureSensor
     from torchsan.observe.sensors.graph import GraphSensor
@@ -27,6 +28,7 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
         return [writes, CaptureSensor(recorder), CompiledSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
     sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases), optimizers]
+    sensors.append(CheckpointSensor(recorder, graph))
     sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
     sensors.append(GrowthSensor(recorder))
     if recorder.memory:

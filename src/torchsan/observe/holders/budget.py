@@ -13,7 +13,7 @@ ALLOWANCE, SHARE = 0.6, 0.02
 
 class Budget:
     def __init__(self) -> None:
-        self.started = time.perf_counter()
+        self.started = time.process_time()
         self.spent = 0.0
         self.refused = 0
         self._depth = 0
@@ -23,7 +23,7 @@ class Budget:
         """Is there time for another look? A refusal is counted."""
         if self._looker not in (None, threading.get_ident()):
             return False  # another thread is looking; nobody waits for it
-        if self.spent <= ALLOWANCE + SHARE * (time.perf_counter() - self.started):
+        if self.spent <= ALLOWANCE + SHARE * (time.process_time() - self.started):
             return True
         self.refused += 1
         return False
@@ -32,7 +32,7 @@ class Budget:
         """Time for a look that is welcome but not due: less than half of what there is has been used."""
         if self._looker not in (None, threading.get_ident()):
             return False
-        return self.spent <= 0.5 * (ALLOWANCE + SHARE * (time.perf_counter() - self.started))
+        return self.spent <= 0.5 * (ALLOWANCE + SHARE * (time.process_time() - self.started))
 
     @contextmanager
     def looking(self) -> Iterator[None]:

@@ -30,9 +30,10 @@ MAX_KINDS = 10_000
 # Of longer containers the first and the last entries are looked at.
 FIRST, LAST = 16, 48
 _OPENED = ("torch.nn", "torch.utils.data", "torchvision.transforms")
+_traceback_of = BaseException.__dict__["__traceback__"].__get__
 _Cached = type(functools.lru_cache(maxsize=1)(lambda: None))
 bases_of = type.__dict__["__mro__"].__get__
-_CODE = (FunctionType, MethodType, functools.partial, _Cached, GeneratorType)
+_CODE = (FunctionType, MethodType, functools.partial, _Cached, GeneratorType, BaseException)
 
 _WITH_GRADIENT = (torch.Tensor, torch.nn.Parameter)
 
@@ -332,13 +333,25 @@ class _Walk:
                 self._below(item, step, f"({index})", "cell", id(value), index)
         elif type(value) is _Cached:
             wrapped = value.__wrapped__
-            if type(wrapped) is FunctionType and kind_of(wrapped.__code__) == USER:
+            function = wrapped.__func__ if type(wrapped) is MethodType else wrapped
+            if type(function) is FunctionType and kind_of(function.__code__) == USER:
                 for item in gc.get_referents(value):
                     if item is not wrapped:
                         self._below(item, step, "(…)", "cache", id(value), id(item))
+        elif is_a(value, BaseException):
+            self._open_exception(value, step)
         elif type(value) is GeneratorType and value.gi_frame is not None and kind_of(value.gi_code) == USER:
             for name, item in local_names(value.gi_frame).items():
                 self._below(item, step, f".{name}", "cell", id(value), name)
+
+    def _open_exception(self, error: BaseException, step: Step) -> None:
+        """An exception keeps the frames that it went through, and they their variables."""
+        trace = _traceback_of(error)
+        while trace is not None:
+            if kind_of(trace.tb_frame.f_code) == USER:
+                for name, item in local_names(trace.tb_frame).items():
+                    self._below(item, step, f".{name}", "cell", id(trace.tb_frame), name)
+            trace = trace.tb_next
 
     def _open_function(self, function: FunctionType, step: Step) -> None:
         for name, item in defaults_of(function):

@@ -21,13 +21,15 @@ def stored_at(step: Step, frames: list[FrameType]) -> Line | None:
     named = next((one for one in parts if one.kind not in ("item", "young")), None)
     if named is None:
         return Line(frame_place(frames[1])) if len(frames) > 1 and step.kind == "young" else None
-    name = named.part.lstrip(".") if named.above is not None else named.part
+    # A default is told as `function(name)`.
+    name = named.part.strip(".()") if named.above is not None else named.part
     holder = named.frame or (step.root.frame if named.above is None else None)
     scopes = list(_scopes(frames, holder if named.above is None else None))
     into = parts[0].kind == "item"
+    attribute = named.above is not None and named.kind != "default"
     for file, scope, near in scopes:
         found = _put_into(file, scope, name, near) if into else None
-        found = found or _bound_to(file, scope, name, near, attribute=named.above is not None)
+        found = found or _bound_to(file, scope, name, near, attribute=attribute)
         if found is not None:
             return Line(found)
     return None

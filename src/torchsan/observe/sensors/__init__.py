@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.compiled.sensor import CompiledSensor
+    from torchsan.observe.kept.growth import GrowthSensor
     from torchsan.observe.sensors.captures import CaptureSensor
     from torchsan.observe.sensors.checkpoints import CheckpointSensor
     from torchsan.observe.sensors.collectives import CollectiveSensor
@@ -29,6 +30,13 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases), optimizers]
     sensors.append(CheckpointSensor(recorder, graph))
     sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
+    sensors.append(GrowthSensor(recorder))
+    if recorder.memory:
+        from torchsan.model.memory import Memory
+        from torchsan.observe.kept.measuring import MemorySensor
+
+        recorder.report.memory = Memory()
+        sensors.insert(0, MemorySensor(recorder, recorder.report.memory))
     sensors.append(CompiledSensor(recorder, exposure, writes.aliases, optimizers))
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor

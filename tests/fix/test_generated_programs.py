@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from alias_programs import MISTAKES, alias_program
+from generated_aliases import MISTAKES, alias_program
 from generated_programs import program
 
 import torchsan

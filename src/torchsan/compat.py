@@ -10,9 +10,12 @@ API, what it is used for, and what happens where it is missing:
 - `SavedTensor.unpack`, `SavedTensor.data`: which of a custom Function's values is stale; without them the variable
   is not named.
 - `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref`: memory that NumPy can write; required.
+- `SavedTensor.data`, `.unpack_hook`: what a node keeps, without unpacking it; without them it is not counted.
 - `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
 - `torch._C._storage_Use_Count`, `Tensor._use_count`: whether anything can have saved a tensor; without the first, more
   contents are compared.
+- `torch.utils.checkpoint._CheckpointFrame`: the inputs of checkpointed blocks; without it (or its `save_inputs`) an
+  overwritten input of a block that is not reentrant is not told.
 - `torch._C.DisableTorchFunction`, `_DisableTorchDispatch`: our own ops pass by the program's modes; required.
 - `torch._dynamo.eval_frame._maybe_set_eval_frame`: stepping aside in compiled regions; without it we stay on.
 """
@@ -105,6 +108,14 @@ def may_be_saved(tensor: torch.Tensor, memory: int) -> bool:
     return _storage_uses(memory) > 2 or tensor._use_count() > holders
 
 
+def checkpoint_frame() -> Any:
+    """The class that keeps the inputs of a checkpointed block, where it has the methods that we know."""
+    from torch.utils import checkpoint
+
+    found = getattr(checkpoint, "_CheckpointFrame", None)
+    return found if hasattr(found, "save_inputs") else None
+
+
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
     """Ops that we run ourselves are none of the business of the program's own modes, which may count or change them."""
@@ -116,3 +127,26 @@ def current_node() -> Any:
     """The autograd node that is being evaluated in this thread, if any."""
     get = getattr(torch._C, "_current_autograd_node", None)
     return get() if get is not None else None
+
+
+class AsSlot:
+    """A tensor in the form of a node's slot."""
+
+    def __init__(self, data: torch.Tensor) -> None:
+        self.data = data
+        self.unpack_hook = None
+
+
+def packed_value(slot: Any) -> Any:
+    """What lies in a slot of an autograd node: the tensor, or what a saved-tensor hook made of it."""
+    try:
+        return slot.data
+    except (RuntimeError, AttributeError):
+        return None
+
+
+def unpack_hook(slot: Any) -> Any:
+    try:
+        return slot.unpack_hook
+    except (RuntimeError, AttributeError):
+        return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from torchsan import compat
+from torchsan import compat, compat_compile
 from torchsan.model.events import WriteKind
 from torchsan.observe import constructors, native
 from torchsan.observe.clock import clock
@@ -74,11 +74,23 @@ class WriteSensor:
         self.source.close()
 
     def look(
-        self, op: str, site: Site, tensors: tuple[Any, ...], args: tuple[Any, ...], frame: FrameType, seen: int
+        self,
+        op: str,
+        site: Site,
+        tensors: tuple[Any, ...],
+        args: tuple[Any, ...],
+        frame: FrameType,
+        seen: int,
+        kwargs: dict[str, Any] | None = None,
+        original: Callable[..., Any] | None = None,
     ) -> Any:
-        """A close look before a write, on a few visits of a line. What it returns is for `looked`, after the write."""
+        """A close look before a write, on a few visits of a line. What it returns is for `looked`, after the write.
+
+        `original`: what does the write, if its arguments are known.
+        """
         if not self.recorder.active or self.recorder.paused or compat.is_tracing():
             return None
+        held = compat_compile.hold()
         try:
             found = ((t, m) for t in tensors if (m := memory_of(t)) is not None)
             tensor, memory = next(found, (None, None))
@@ -86,10 +98,12 @@ class WriteSensor:
                 return None
             if seen == 0 and site.library is not None:
                 self._remember_name(site, memory, frame)
-            return self.aliases.before(op, site, tensor, memory, args, frame, seen)
+            return self.aliases.before(op, site, tensor, memory, args, frame, seen, kwargs, original)
         except Exception as error:
             self.recorder.give_up(error)
             return None
+        finally:
+            compat_compile.release(held)
 
     @shield
     def looked(self, token: Any) -> None:

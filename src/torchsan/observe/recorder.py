@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -25,6 +25,9 @@ from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import Site
 from torchsan.rules import Rule, all_rules
+
+if TYPE_CHECKING:
+    from torchsan.processes.journal import Journal
 
 
 class Sensor(Protocol):
@@ -71,6 +74,8 @@ class Recorder:
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event, Finding], None]] = []
         self._passing = _Passing()
+        # Where the process writes what ranks are compared by; None outside of `torchsan run`.
+        self.journal: Journal | None = None
         self._asleep = 0
         self._broken_rules: set[str] = set()
         self._rules = [rule for rule in all_rules().values() if rule.judge is not None]

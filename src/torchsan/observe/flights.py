@@ -49,6 +49,13 @@ class Flight:
     inputs: list[Side] = field(default_factory=list)
     work: weakref.ref[Any] | None = None
     landed: bool = False
+    # Called by the program (or a library), not by torch itself; and given out as a Work to wait for.
+    mine: bool = True
+    asynchronous: bool = False
+    dropped: bool = False
+    name: str = ""
+    # The first line that touched its memory meanwhile, and whether it wrote.
+    touched: tuple[Site, bool] | None = None
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -20,6 +20,7 @@ import torch
 
 from torchsan.model import Finding, Place, Report
 from torchsan.model.events import Event
+from torchsan.model.parallel_events import ParallelEvent
 from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
@@ -72,7 +73,7 @@ class Recorder:
         # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
         self.timeline = timeline
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
-        self.heard: list[Callable[[Event, Finding], None]] = []
+        self.heard: list[Callable[[Event | ParallelEvent, Finding], None]] = []
         self._passing = _Passing()
         # Where the process writes what ranks are compared by; None outside of `torchsan run`.
         self.journal: Journal | None = None
@@ -174,7 +175,7 @@ class Recorder:
 
     # -- events -------------------------------------------------------------------------------------
 
-    def emit(self, event: Event) -> list[Finding]:
+    def emit(self, event: Event | ParallelEvent) -> list[Finding]:
         """Let every rule judge an event; keep what they find."""
         found = []
         for rule in self._rules:
@@ -193,7 +194,7 @@ class Recorder:
         if self.report.add(finding) and self.on_finding is not None:
             self.on_finding(finding)
 
-    def _judge(self, rule: Rule, event: Event) -> Finding | None:
+    def _judge(self, rule: Rule, event: Event | ParallelEvent) -> Finding | None:
         if rule.judge is None or rule.code in self._broken_rules:
             return None
         try:

@@ -11,10 +11,12 @@ from typing import Any
 from torchsan import compat_distributed as distributed
 from torchsan.observe.clock import clock
 from torchsan.observe.flights import Flight, sides_of, version_of
+from torchsan.observe.inflight import InFlight
 from torchsan.observe.ledger import Written
+from torchsan.observe.names import local_names
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
-from torchsan.observe.sites import site_of
+from torchsan.observe.sites import TORCH, kind_of, site_of
 
 _getframe = sys._getframe
 MAX_FLIGHTS = 4_096
@@ -27,6 +29,7 @@ class CollectiveSensor:
         self.ledger = recorder.ledger
         # Collectives that nobody has waited for yet, by the identity of their Work.
         self.flights: dict[int, Flight] = {}
+        self.inflight = InFlight(recorder)
 
     def install(self) -> None:
         if not distributed.available():
@@ -37,11 +40,15 @@ class CollectiveSensor:
                 original = getattr(distributed.ProcessGroup, name)
                 patches.set(distributed.ProcessGroup, name, self._method(name, original))
         patches.set(distributed.Work, "wait", self._wait(distributed.Work.wait))
+        for name in ("is_completed", "get_future", "synchronize", "result"):
+            patches.set(distributed.Work, name, self._asking(name, getattr(distributed.Work, name)))
+        self.recorder.before_backward.append(lambda roots, frame: self.inflight.before_backward(frame))
         ddp = distributed.ddp_class()
         if hasattr(ddp, "_sync_buffers"):
             patches.set(ddp, "_sync_buffers", self._buffers_synced(ddp._sync_buffers))
 
     def close(self) -> None:
+        self.inflight.close()
         self.flights.clear()
 
     # -- wrappers -----------------------------------------------------------------------------------
@@ -63,10 +70,24 @@ class CollectiveSensor:
             flight = self.flights.pop(id(work), None)
             if flight is not None:
                 self._landed(flight)
+                self.inflight.result_dropped(flight, _getframe(1))
             return result
 
         wait.__doc__ = original.__doc__
         return wait
+
+    def _asking(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Other ways than `wait` to know that a collective is done."""
+
+        def method(work: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(work, *args, **kwargs)
+            flight = self.flights.get(id(work))
+            if flight is not None and not (name == "is_completed" and not result):
+                self._excused(flight)
+            return result
+
+        method.__name__, method.__doc__ = name, original.__doc__
+        return method
 
     def _buffers_synced(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """DDP copies rank 0's buffers into the others' before a forward, and hides that from the version counter."""
@@ -93,6 +114,8 @@ class CollectiveSensor:
             group=distributed.group_name(group),
             site=site_of(frame),
             before=clock.now(),
+            mine=_is_mine(frame),
+            asynchronous=_is_asynchronous(frame),
         )
         first = args[0] if args else _named(kwargs, "output", "tensor")
         second = args[1] if len(args) > 1 else _named(kwargs, "input")
@@ -102,6 +125,7 @@ class CollectiveSensor:
             flight.outputs = sides_of(first, look=True)
             if name in distributed.INTO:
                 flight.inputs = sides_of(second, look=False)
+        self.inflight.begun(flight, args, group.size(), group.rank(), frame)
         return flight
 
     @shield
@@ -112,13 +136,15 @@ class CollectiveSensor:
         key = id(work)
         if len(self.flights) >= MAX_FLIGHTS:
             del self.flights[next(iter(self.flights))]
-        flight.work = weakref.ref(work, lambda _: self.flights.pop(key, None))
+        flight.work = weakref.ref(work, lambda _: self._dropped(key, flight))
         self.flights[key] = flight
+        self.inflight.took_off(flight)
 
     @shield
     def _landed(self, flight: Flight) -> None:
         """The result is there: what changed was written, the rest (a source's own data, a group of one) was not."""
         flight.landed = True
+        self.inflight.landed(flight)
         for side in flight.outputs:
             version = version_of(side)
             now = side.look()
@@ -128,6 +154,16 @@ class CollectiveSensor:
                 self.ledger.add(side.memory, write)
                 if version == side.version:
                     self.ledger.add_silent(side.memory, write)
+
+    @shield
+    def _dropped(self, key: int, flight: Flight) -> None:
+        self.flights.pop(key, None)
+        if self.recorder.active:
+            self.inflight.dropped(flight)
+
+    @shield
+    def _excused(self, flight: Flight) -> None:
+        self.inflight.excused(flight)
 
     @shield
     def _broadcast_begins(self, ddp: Any, frame: FrameType) -> Flight | None:
@@ -143,3 +179,22 @@ class CollectiveSensor:
 
 def _named(kwargs: dict[str, Any], *starts: str) -> Any:
     return next((value for name, value in kwargs.items() if name.startswith(starts)), None)
+
+
+def _caller(frame: FrameType | None) -> FrameType | None:
+    """The frame that called the function of torch.distributed."""
+    while frame is not None and frame.f_code.co_filename.endswith(("distributed_c10d.py", "c10d_logger.py")):
+        frame = frame.f_back
+    return frame
+
+
+def _is_mine(frame: FrameType) -> bool:
+    caller = _caller(frame)
+    return caller is not None and kind_of(caller.f_code) != TORCH
+
+
+def _is_asynchronous(frame: FrameType) -> bool:
+    """Does the program get a Work to wait for?"""
+    if _caller(frame) is frame or frame.f_code.co_name in ("isend", "irecv"):
+        return True
+    return bool(local_names(frame).get("async_op"))

@@ -32,6 +32,8 @@ class Record:
     outcome: str | None = None
     timeline: Any = None
     children: dict[int, str] = field(default_factory=dict)
+    # What the numbers in its ring of collectives stand for.
+    words: dict[int, Any] = field(default_factory=dict)
     # What the rules that compare ranks need, by its kind, in order.
     facts: list[dict[str, Any]] = field(default_factory=list)
 
@@ -82,6 +84,8 @@ def _take(record: Record, data: dict[str, Any]) -> None:
         record.findings.append(Finding.from_json(data["finding"]))
     elif kind == "child":
         record.children[data["pid"]] = data["what"]
+    elif kind == "word":
+        record.words[data["number"]] = data["value"]
     elif kind == "timeline":
         record.timeline = data["timeline"]
     elif kind == "end":

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import torch
+
 from torchsan import compat_distributed as distributed
 from torchsan.observe.clock import clock
 from torchsan.observe.flights import Flight, sides_of, version_of
 from torchsan.observe.inflight import InFlight
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import local_names
+from torchsan.observe.order import CallOrder
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import TORCH, kind_of, site_of
@@ -21,6 +24,7 @@ from torchsan.observe.sites import TORCH, kind_of, site_of
 _getframe = sys._getframe
 MAX_FLIGHTS = 4_096
 BROADCAST = "DDP's broadcast of buffers"
+GRADIENTS = "DDP's sum of gradients"
 
 
 class CollectiveSensor:
@@ -30,6 +34,9 @@ class CollectiveSensor:
         # Collectives that nobody has waited for yet, by the identity of their Work.
         self.flights: dict[int, Flight] = {}
         self.inflight = InFlight(recorder)
+        self.order = CallOrder(recorder)
+        # The group of a DDP module that has run forward and not yet backward.
+        self._sums_to_come: Any = None
 
     def install(self) -> None:
         if not distributed.available():
@@ -42,10 +49,12 @@ class CollectiveSensor:
         patches.set(distributed.Work, "wait", self._wait(distributed.Work.wait))
         for name in ("is_completed", "get_future", "synchronize", "result"):
             patches.set(distributed.Work, name, self._asking(name, getattr(distributed.Work, name)))
-        self.recorder.before_backward.append(lambda roots, frame: self.inflight.before_backward(frame))
+        self.recorder.before_backward.append(self._before_backward)
         ddp = distributed.ddp_class()
         if hasattr(ddp, "_sync_buffers"):
             patches.set(ddp, "_sync_buffers", self._buffers_synced(ddp._sync_buffers))
+        if hasattr(ddp, "_pre_forward"):
+            patches.set(ddp, "_pre_forward", self._forward_of_ddp(ddp._pre_forward))
 
     def close(self) -> None:
         self.inflight.close()
@@ -101,6 +110,25 @@ class CollectiveSensor:
 
         return _sync_buffers
 
+    def _forward_of_ddp(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A forward whose backward will add up gradients: C++ does so, out of Python's sight."""
+
+        def _pre_forward(ddp: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.is_grad_enabled() and ddp.require_backward_grad_sync and not ddp._join_config.enable:
+                self._sums_to_come = ddp.process_group
+            return original(ddp, *args, **kwargs)
+
+        return _pre_forward
+
+    @shield
+    def _before_backward(self, roots: list[Any], frame: FrameType) -> None:
+        self.inflight.before_backward(frame)
+        group, self._sums_to_come = self._sums_to_come, None
+        if group is not None:
+            flight = Flight(GRADIENTS, distributed.group_name(group), site_of(frame), clock.now())
+            self.order.pseudo(flight, group)
+            self.order.landed(flight)
+
     # -- recording ----------------------------------------------------------------------------------
 
     @shield
@@ -126,6 +154,7 @@ class CollectiveSensor:
             if name in distributed.INTO:
                 flight.inputs = sides_of(second, look=False)
         self.inflight.begun(flight, args, group.size(), group.rank(), frame)
+        self.order.begun(flight, group, args, frame)
         return flight
 
     @shield
@@ -145,6 +174,7 @@ class CollectiveSensor:
         """The result is there: what changed was written, the rest (a source's own data, a group of one) was not."""
         flight.landed = True
         self.inflight.landed(flight)
+        self.order.landed(flight)
         for side in flight.outputs:
             version = version_of(side)
             now = side.look()
@@ -174,6 +204,8 @@ class CollectiveSensor:
         for name, buffer in ddp.module.named_buffers():
             flight.outputs.extend(sides_of(buffer, look=True))
             self.recorder.names.setdefault(whole_statement(site.place), name)
+        if flight.outputs and not ddp._join_config.enable:
+            self.order.pseudo(flight, ddp.process_group)
         return flight if flight.outputs else None
 
 

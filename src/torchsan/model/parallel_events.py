@@ -82,6 +82,17 @@ class ReplicasDiverged:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterUnknown:
+    """A parameter of a wrapped module is not the one that DDP knows: its gradient is this rank's alone."""
+
+    memory: Memory
+    why: Literal["replaced", "unfrozen", "converted", "removed"]
+    changed: Line | None
+    wrapped: Line
+    used: Line
+
+
+@dataclass(frozen=True, slots=True)
 class BufferUpdateLost:
     """A rank's own update of a buffer was replaced by rank 0's."""
 
@@ -140,6 +151,7 @@ ParallelEvent = (
     | RanksDisagree
     | RankStuck
     | ReplicasDiverged
+    | ParameterUnknown
     | BufferUpdateLost
     | KeptGradient
     | StepWithoutGradients

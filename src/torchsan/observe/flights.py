@@ -54,6 +54,7 @@ class Flight:
     asynchronous: bool = False
     dropped: bool = False
     name: str = ""
+    changed: set[int] = field(default_factory=set)  # memory whose contents it changed
     row: int = -1  # its row in the ring that ranks are compared by
     # The first line that touched its memory meanwhile, and whether it wrote.
     touched: tuple[Site, bool] | None = None

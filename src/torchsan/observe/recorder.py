@@ -75,6 +75,8 @@ class Recorder:
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event | ParallelEvent, Finding], None]] = []
         self._passing = _Passing()
+        # Memory that sums of the program's own went into since the last step: how many elements each.
+        self.reduced: dict[int, int] = {}
         # Where the process writes what ranks are compared by; None outside of `torchsan run`.
         self.journal: Journal | None = None
         self._asleep = 0

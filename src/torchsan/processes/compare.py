@@ -12,6 +12,7 @@ from torchsan.model.parallel_events import ParallelEvent, RanksDisagree, RankStu
 from torchsan.processes.reading import Record
 from torchsan.processes.ring import Call, read_ring
 from torchsan.processes.stacks import stood_at
+from torchsan.processes.weights import compare_weights
 
 Told = tuple[ParallelEvent, tuple[int, ...]]
 Comparison = Callable[[dict[int, Record]], Iterator[Told]]
@@ -186,4 +187,4 @@ def _line(data: Any) -> Line:
     return Line(Place(path, line, column, end_line, end_column, function))
 
 
-COMPARISONS: list[Comparison] = [compare_calls]
+COMPARISONS: list[Comparison] = [compare_calls, compare_weights]

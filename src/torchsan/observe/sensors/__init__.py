@@ -14,6 +14,7 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.sensors.exposure import ExposureSensor
     from torchsan.observe.sensors.graph import GraphSensor
     from torchsan.observe.sensors.optimizers import OptimizerSensor
+    from torchsan.observe.sensors.replicas import ReplicaSensor
     from torchsan.observe.sensors.snapshots import SnapshotSensor
     from torchsan.observe.sensors.writes import WriteSensor
 
@@ -23,8 +24,14 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     if not recorder.judging:
         return [writes, CaptureSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
+    replicas = ReplicaSensor(recorder)
     sensors: list[Sensor] = [graph, exposure, writes, optimizers]
-    sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
+    sensors += [
+        SnapshotSensor(recorder),
+        CaptureSensor(recorder),
+        replicas,
+        CollectiveSensor(recorder, replicas.wrapped),
+    ]
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor
 

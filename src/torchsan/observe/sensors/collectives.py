@@ -20,16 +20,20 @@ from torchsan.observe.order import CallOrder
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import TORCH, kind_of, site_of
+from torchsan.observe.wrapped import WrappedModules
 
 _getframe = sys._getframe
 MAX_FLIGHTS = 4_096
+# Collectives after which all ranks hold the same.
+SUMS = ("all_reduce", "all_gather", "all_gather_into_tensor", "broadcast")
 BROADCAST = "DDP's broadcast of buffers"
 GRADIENTS = "DDP's sum of gradients"
 
 
 class CollectiveSensor:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, wrapped: WrappedModules | None = None) -> None:
         self.recorder = recorder
+        self.wrapped = wrapped
         self.ledger = recorder.ledger
         # Collectives that nobody has waited for yet, by the identity of their Work.
         self.flights: dict[int, Flight] = {}
@@ -105,7 +109,7 @@ class CollectiveSensor:
             flight = self._broadcast_begins(ddp, _getframe(1))
             result = original(ddp, *args, **kwargs)
             if flight is not None:
-                self._landed(flight)
+                self._buffers_landed(ddp, flight)
             return result
 
         return _sync_buffers
@@ -173,17 +177,30 @@ class CollectiveSensor:
     def _landed(self, flight: Flight) -> None:
         """The result is there: what changed was written, the rest (a source's own data, a group of one) was not."""
         flight.landed = True
+        if flight.mine and flight.op in SUMS:
+            for side in flight.outputs:
+                tensor = side.tensor()
+                self.recorder.reduced[side.memory] = tensor.numel() if tensor is not None else 0
         self.inflight.landed(flight)
         self.order.landed(flight)
+        flight.changed = set()
         for side in flight.outputs:
             version = version_of(side)
             now = side.look()
             changed = side.contents is not None and now is not None and now != side.contents
+            if changed:
+                flight.changed.add(side.memory)
             if changed or version != side.version:
                 write = Written(flight.before, flight.site, flight.op, version, "collective", side.start, side.end)
                 self.ledger.add(side.memory, write)
                 if version == side.version:
                     self.ledger.add_silent(side.memory, write)
+
+    @shield
+    def _buffers_landed(self, ddp: Any, flight: Flight) -> None:
+        self._landed(flight)
+        if self.wrapped is not None:
+            self.wrapped.buffers_synced(ddp, flight, flight.changed)
 
     @shield
     def _dropped(self, key: int, flight: Flight) -> None:

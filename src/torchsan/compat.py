@@ -9,6 +9,8 @@ API, what it is used for, and what happens where it is missing:
 - `Node.metadata`, `Node._raw_saved_*`: line and tensor of a stale save; without them the variable is not named.
 - `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref`: memory that NumPy can write; required.
 - `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
+- `torch._C._storage_Use_Count`, `Tensor._use_count`: whether anything can have saved a tensor; without the first, more
+  contents are compared.
 - `torch._C.DisableTorchFunction`, `_DisableTorchDispatch`: our own ops pass by the program's modes; required.
 - `torch._C._len_torch_function_stack` and its kin: a look at calls while a collective is under way; without them memory
   that is touched too early is not seen.
@@ -77,6 +79,21 @@ def autocast_caches(tensor: torch.Tensor) -> bool:
         return bool(torch.is_autocast_enabled(tensor.device.type) and torch.is_autocast_cache_enabled())
     except RuntimeError:
         return False  # a device that autocast does not know
+
+
+_storage_uses: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
+
+
+def may_be_saved(tensor: torch.Tensor, memory: int) -> bool:
+    """Could the graph hold this tensor, or another one on its memory? Asked while its `.data` is in hand.
+
+    Besides a node that saved it, a tensor is held by the program and, a leaf, by the node that collects its gradient;
+    its memory by itself and its `.data`.
+    """
+    if _storage_uses is None:
+        return True
+    holders = 2 if tensor.requires_grad and tensor.is_leaf else 1
+    return _storage_uses(memory) > 2 or tensor._use_count() > holders
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ import torch._dynamo  # DDP loads it: once here instead of once in every rank
 
 from torchsan.model import Report
 from torchsan.processes import child
+from torchsan.processes.follow import follow_children
 from torchsan.processes.journal import Journal
 from torchsan.processes.merging import merge
 from torchsan.processes.options import RunOptions
@@ -50,10 +51,9 @@ class Ranks:
 
 
 def _be_rank(rank: int, world: int, port: int, program: Path, folder: Path, watched: bool) -> None:
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world),
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-    )  # fmt: skip
+    if world > 1:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world))
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     output = os.open(folder / f"{rank}.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -67,8 +67,9 @@ def _be_rank(rank: int, world: int, port: int, program: Path, folder: Path, watc
         exec(code, main.__dict__)
         return
     options = RunOptions(str(folder), root=0, expected=world, user_roots=[str(program.parent)])
-    session = Session(options, Journal(str(folder), "rank"), Report(), code=code)
+    session = Session(options, Journal(str(folder), "rank" if world > 1 else "main"), Report(), code=code)
     child.adopt(session)
+    follow_children(options)
     session.begin()
     outcome = "ended"
     try:

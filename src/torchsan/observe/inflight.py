@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -13,7 +14,7 @@ from torchsan import compat
 from torchsan.model.events import GradientCut, Line, Memory
 from torchsan.model.parallel_events import ResultDropped, StridedCollective, TouchedInFlight
 from torchsan.observe import expressions as syntax
-from torchsan.observe.flights import Flight, Side, tensors_in
+from torchsan.observe.flights import Flight, Side, sides_of, tensors_in
 from torchsan.observe.names import local_names, name_memory
 from torchsan.observe.objects import attributes_of, entries_of, is_tensor, items_of
 from torchsan.observe.recorder import Recorder, shield
@@ -47,7 +48,8 @@ class InFlight:
         self.open: dict[int, Flight] = {}
         self._cuts: list[Cut] = []
         self._seen: dict[Site, int] = {}
-        self._broken = False
+        self._local: list[Side] = []
+        self.on_local_write: Callable[[str, Any, FrameType], None] = lambda name, args, frame: None
 
     def close(self) -> None:
         for flight in list(self.open.values()):
@@ -93,19 +95,28 @@ class InFlight:
                 self._rest()
 
     def _rest(self) -> None:
-        if self.mode.wanted and (self.mode.left <= 0 or not (self.open or self._cuts)):
+        if self.mode.wanted and (self.mode.left <= 0 or not (self.open or self._cuts or self._local)):
             self.open.clear()
             self._cuts.clear()
+            self._local.clear()
             self.mode.end()
 
     # -- touched too early --------------------------------------------------------------------------
 
-    def _touched(self, tensor: torch.Tensor, writes: bool, frame: FrameType) -> None:
+    def watch_local(self, tensor: torch.Tensor) -> None:
+        """Look out for writes to this rank's part of a DTensor."""
+        if len(self._local) < LOOKS * 4:
+            self._local.extend(sides_of(tensor, look=False))
+            self.mode.begin()
+
+    def _touched(self, tensor: torch.Tensor, writes: bool, frame: FrameType, name: str, args: Any) -> None:
         if not is_plain(tensor):
             return
         spot = where(tensor)
         if spot is None:
             return
+        if writes and any(side.overlaps(*spot) for side in self._local):
+            self.on_local_write(name, args, frame)
         for flight in list(self.open.values()):
             sides = [*flight.outputs, *flight.inputs] if writes else flight.outputs
             if flight.touched is None and any(side.overlaps(*spot) for side in sides):
@@ -210,8 +221,6 @@ class InFlight:
                 self._follow(cut, results)
 
     def _follow(self, cut: Cut, results: list[torch.Tensor]) -> None:
-        from torchsan.observe.flights import sides_of
-
         if len(cut.own) < 64:
             for side in sides_of(results, look=False):
                 cut.own.append((side, side.start, side.end))
@@ -224,6 +233,7 @@ class InFlight:
                 needed = Line(site_of(frame).place)
                 self.recorder.emit(GradientCut(Memory(cut.name), called, "gathered", needed, cut.flight.op))
         self._cuts.clear()
+        self._local.clear()
         self._rest()
 
 

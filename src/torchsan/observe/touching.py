@@ -27,7 +27,7 @@ FORM_ONLY = ("_like", "new_")
 # So many calls are looked at for one flight that nobody waits for; then it is left alone.
 PATIENCE = 20_000
 
-Touched = Callable[[torch.Tensor, bool, Any], None]
+Touched = Callable[[torch.Tensor, bool, Any, str, Any], None]
 Result = Callable[[list[torch.Tensor], Any, Any], None]
 
 
@@ -67,7 +67,7 @@ class TouchMode(TorchFunctionMode):  # type: ignore[misc]
         if args and (name == "__setitem__" or _in_place(name)):
             written.extend(tensors_in(args[0]))
         for tensor in written:
-            self._touched(tensor, True, frame)
+            self._touched(tensor, True, frame, name, args)
         return written
 
     def _reads(self, name: str, args: Any, kwargs: Any, result: Any, written: list[Any], frame: Any) -> None:
@@ -80,7 +80,7 @@ class TouchMode(TorchFunctionMode):  # type: ignore[misc]
         memories = {memory_of(t) for t in results}
         for tensor in given:
             if written or memory_of(tensor) not in memories:  # else a view of it, which reads nothing
-                self._touched(tensor, False, frame)
+                self._touched(tensor, False, frame, name, args)
         self._done(given, result, frame)
 
     # -- being there --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 from torchsan.model import Finding, Place
 from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import ParallelEvent, RanksDisagree, RankStuck, Stand, StridedCollective
+from torchsan.processes.memory import compare_parts, compare_sharing
 from torchsan.processes.reading import Record
 from torchsan.processes.ring import Call, read_ring
 from torchsan.processes.stacks import stood_at
@@ -22,13 +23,14 @@ def compare_ranks(records: list[Record]) -> list[Finding]:
     from torchsan.rules import all_rules
 
     ranks = {record.rank: record for record in records if record.rank is not None and record.world != 1}
+    told: list[Told] = [pair for comparison in COMPARISONS for pair in comparison(ranks)]
+    told += [(event, ()) for event in compare_sharing(records)]
     found = []
-    for comparison in COMPARISONS:
-        for event, on in comparison(ranks):
-            for rule in all_rules().values():
-                finding = rule.judge(event, None) if rule.judge is not None and rule.family == "4" else None
-                if finding is not None:
-                    found.append(replace(finding, ranks=on))
+    for event, on in told:
+        for rule in all_rules().values():
+            finding = rule.judge(event, None) if rule.judge is not None and rule.family == "4" else None
+            if finding is not None:
+                found.append(replace(finding, ranks=on))
     return found
 
 
@@ -187,4 +189,4 @@ def _line(data: Any) -> Line:
     return Line(Place(path, line, column, end_line, end_column, function))
 
 
-COMPARISONS: list[Comparison] = [compare_calls, compare_weights]
+COMPARISONS: list[Comparison] = [compare_calls, compare_weights, compare_parts]

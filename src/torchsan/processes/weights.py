@@ -15,6 +15,7 @@ Facts = dict[int, list[dict[str, Any]]]  # by rank, in order
 
 def compare_weights(ranks: dict[int, Record]) -> Iterator[tuple[ReplicasDiverged, tuple[int, ...]]]:
     told_elsewhere = any(f.code == "TS411" for record in ranks.values() for f in record.findings)
+    told_elsewhere |= any(fact["kind"] == "ddp_shared" for record in ranks.values() for fact in record.facts)
     optimizers = {fact["optimizer"] for record in ranks.values() for fact in _weights(record)}
     for number in sorted(optimizers):
         facts = {rank: [f for f in _weights(record) if f["optimizer"] == number] for rank, record in ranks.items()}

@@ -15,6 +15,8 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.sensors.graph import GraphSensor
     from torchsan.observe.sensors.optimizers import OptimizerSensor
     from torchsan.observe.sensors.replicas import ReplicaSensor
+    from torchsan.observe.sensors.shards import ShardSensor
+    from torchsan.observe.sensors.sharing import SharingSensor
     from torchsan.observe.sensors.snapshots import SnapshotSensor
     from torchsan.observe.sensors.writes import WriteSensor
 
@@ -26,12 +28,9 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     optimizers = OptimizerSensor(recorder)
     replicas = ReplicaSensor(recorder)
     sensors: list[Sensor] = [graph, exposure, writes, optimizers]
-    sensors += [
-        SnapshotSensor(recorder),
-        CaptureSensor(recorder),
-        replicas,
-        CollectiveSensor(recorder, replicas.wrapped),
-    ]
+    collectives = CollectiveSensor(recorder, replicas.wrapped)
+    sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), replicas, collectives]
+    sensors += [ShardSensor(recorder, replicas, collectives.inflight), SharingSensor(recorder, replicas)]
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor
 

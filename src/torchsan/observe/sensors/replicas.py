@@ -54,6 +54,8 @@ class ReplicaSensor:
         self._optimizers: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
         self._depth = 0
         self._handles: list[Any] = []
+        self.on_wrap: list[Callable[[Any, FrameType], None]] = []
+        self.before_steps: list[Callable[[Any, list[Any], Site | None, FrameType], None]] = []
 
     # -- patches ------------------------------------------------------------------------------------
 
@@ -173,6 +175,8 @@ class ReplicaSensor:
     def _wrapped(self, ddp: Any, frame: FrameType) -> None:
         if self._on():
             self.wrapped.wrapped(ddp, frame)
+            for listener in self.on_wrap:
+                listener(ddp, frame)
 
     @shield
     def _ddp_forward(self, ddp: Any, frame: FrameType) -> None:
@@ -197,7 +201,7 @@ class ReplicaSensor:
         if self._on() and journal is not None:
             site = site_of(frame)
             if site.library is None:
-                journal.write("seed", value=str(seed), line=_row(site.place))
+                journal.write("seed", value=str(seed), line=row(site.place))
 
     # -- steps --------------------------------------------------------------------------------------
 
@@ -209,6 +213,8 @@ class ReplicaSensor:
         frame = _getframe(2)
         known = self._known(optimizer)
         parameters = parameters_of(optimizer)
+        for listener in self.before_steps:
+            listener(optimizer, parameters, known.made, frame)
         self._without_gradients(optimizer, known, parameters, frame)
         if self.wrapped.all:
             self.wrapped.look_at_gradients(parameters, set(self.recorder.reduced), frame)
@@ -275,8 +281,8 @@ class ReplicaSensor:
             when=when,
             digests=[_digest(p) for p in parameters],
             settings=_settings(optimizer),
-            line=_row(whole_statement(site.place)),
-            made=_row(known.made.place) if known.made is not None else None,
+            line=row(whole_statement(site.place)),
+            made=row(known.made.place) if known.made is not None else None,
             intended=known.intended,
             synced=synced or when != "after",
             averaged=any(m in self.recorder.reduced for m in memories),
@@ -306,7 +312,7 @@ class ReplicaSensor:
             silent = [w for w, _ in self.recorder.ledger.silent.get(memory or 0, [])]
             for write in (*logged, *silent):
                 if write.before >= known.since and write.kind != "collective":
-                    found[index, write.op, _row(whole_statement(write.site.place))] = None
+                    found[index, write.op, row(whole_statement(write.site.place))] = None
         return [list(key) for key in list(found)[:MAX_WRITES]]
 
 
@@ -327,5 +333,5 @@ def _settings(optimizer: Any) -> list[str]:
     ]
 
 
-def _row(place: Place) -> tuple[Any, ...]:
+def row(place: Place) -> tuple[Any, ...]:
     return (place.path, place.line, place.column, place.end_line, place.end_column, place.function)

@@ -7,6 +7,8 @@ API, what it is used for, and what happens where it is missing:
 - `torch.autograd._engine_run_backward`: a look at the graph around each backward; required.
 - `torch._C._autograd._get_sequence_nr`: which came first, save or write; without it versions alone decide.
 - `Node.metadata`, `Node._raw_saved_*`: line and tensor of a stale save; without them the variable is not named.
+- `SavedTensor.unpack`, `SavedTensor.data`: which of a custom Function's values is stale; without them the variable
+  is not named.
 - `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref`: memory that NumPy can write; required.
 - `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
 - `torch._C._storage_Use_Count`, `Tensor._use_count`: whether anything can have saved a tensor; without the first, more
@@ -21,7 +23,6 @@ API, what it is used for, and what happens where it is missing:
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,9 +48,20 @@ def is_tracing() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
-def dynamo_eval_frame() -> Any:
-    """The module that enters and leaves compiled regions, when the program has loaded it already."""
-    return sys.modules.get("torch._dynamo.eval_frame")
+def unpack(saved: Any) -> Any:
+    """The value behind one entry of `_raw_saved_tensors`; raises what backward would raise."""
+    take = getattr(saved, "unpack", None)
+    if take is None:
+        raise RuntimeError("this torch unpacks saved tensors only for their node")
+    return take()
+
+
+def packed(saved: Any) -> Any:
+    """The tensor behind one entry of `_raw_saved_tensors`, whatever its version; None where it is not told."""
+    try:
+        return saved.data
+    except Exception:
+        return None
 
 
 def node_sequence(node: Any) -> int:

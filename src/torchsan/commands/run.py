@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 
-from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_output, emit
+from torchsan.commands.output import CLEAN, FAILED, FOUND, add_output_options, check_output, emit
 from torchsan.errors import UsageError
 from torchsan.model import Finding, Report
 from torchsan.observe import program
@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--fail-fast", action="store_true", help="stop at the first finding")
     group.add_argument("--at-write", action="store_true", help="report when a saved value is written, not at backward")
     group.add_argument("--run-dir", metavar="DIR", help="keep the records of all processes in DIR, for torchsan merge")
+    group.add_argument("--eager", action="store_true", help="run compiled regions as plain Python, every line watched")
     group.add_argument("--steps", type=_positive, metavar="N", help="stop after N backward passes")
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module")
     parser.add_argument("script", nargs="?", help="the script to run")
@@ -153,6 +154,8 @@ class _Session:
             os._exit(last)
 
     def _status(self, found: int, status: int) -> int:
+        if self.args.strict and "stepped_aside" in self.report.extra:
+            return FAILED
         if self.args.strict or (self.args.fail_fast and status == 0):
             return FOUND if found or self.report.alarms else status
         return status
@@ -170,6 +173,7 @@ def _options(args: argparse.Namespace, loaded: program.Program) -> RunOptions:
         expected=expected,
         fail_fast=args.fail_fast,
         at_write=args.at_write,
+        eager=args.eager,
         timeline=bool(args.html) or args.format == "html",
         steps=args.steps or 0,
         user_roots=[loaded.search_path],
@@ -190,8 +194,14 @@ def _ours_or_torch(path: str) -> bool:
     return _ours(path) or f"{os.sep}site-packages{os.sep}torch{os.sep}" in path
 
 
+# What Windows tells of a program that Ctrl-C has ended.
+CONTROL_C_EXIT = 0xC000013A
+
+
 def _die_of_interrupt() -> int:
     """End as an interrupted python does, so that the shell sees the signal."""
+    if os.name == "nt":
+        return CONTROL_C_EXIT
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
     return 130

@@ -21,7 +21,7 @@ from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
 from torchsan.observe.patched import named_like
 from torchsan.observe.recorder import Recorder
-from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of
+from torchsan.observe.sites import OURS, USER, Site, is_compilers, kind_of, site_of
 from torchsan.observe.writing import inside_step, runs_backward, worth_a_look, written_as
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class DispatchedWrites:
         """What kind of code this is. Called once for each; `kind_of` keeps it, so that its address stays its own."""
         kind = kind_of(code)
         flags = IS_USER if kind == USER else IS_OURS if kind == OURS else 0
-        if inside_step(code):
+        if inside_step(code) or is_compilers(code):
             flags |= IS_STEP
         if code.co_name == "forward" and code.co_argcount:
             flags |= IS_FORWARD

@@ -116,9 +116,16 @@ class Ledger:
             step.silent and self.backwards - step.passes < SILENT_LIFE for step in self.steps
         )
 
+    def writes_of(self, memory: int) -> list[Written]:
+        """Logged writes of this memory, oldest first: the native part's, and those of compiled regions."""
+        found = self.writes.get(memory, [])
+        if self.writes is self.log or memory not in self.log.raw:
+            return found
+        return sorted([*found, *self.log[memory]], key=lambda write: write.before)
+
     def after(self, memory: int, sequence: int, version: int | None) -> list[Written]:
         """Logged writes of this memory later than a save, oldest first."""
-        found = self.writes.get(memory, [])
+        found = self.writes_of(memory)
         if version is not None:
             by_version = [w for w in found if w.version > version and w.before > sequence]
             if by_version:
@@ -129,8 +136,9 @@ class Ledger:
         """Writes that fit a save of which only the versions are known; empty when several memories fit."""
         fits = [
             later
-            for writes in self.writes.values()
-            if writes[-1].version == current
+            for memory in {*self.writes, *self.log}
+            if (writes := self.writes_of(memory))
+            and writes[-1].version == current
             and (later := [w for w in writes if w.version > expected and w.before > sequence])
             and later[0].version == expected + 1
         ]

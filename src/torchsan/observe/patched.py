@@ -16,7 +16,7 @@ from torchsan.observe.constructors import layer_site
 from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
 from torchsan.observe.outs import OutFinder
-from torchsan.observe.sites import Site, site_of
+from torchsan.observe.sites import Site, is_compilers, site_of
 from torchsan.observe.tensors import memory_of
 from torchsan.observe.writing import (
     SETTERS,
@@ -206,7 +206,7 @@ class PatchedWrites:
     def _before(
         self, name: str, written: tuple[Any, ...], args: tuple[Any, ...], frame: FrameType, visited: Visited | None
     ) -> Any:
-        if not self.recorder.active or self.recorder.paused or inside_step(frame.f_code):
+        if not self.recorder.active or self.recorder.paused or inside_step(frame.f_code) or is_compilers(frame.f_code):
             return None
         try:
             before = clock.now()

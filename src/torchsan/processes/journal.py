@@ -73,7 +73,8 @@ class Journal:
             self.write("timeline", timeline=report.timeline.as_json())
         findings = [finding.as_json() for finding in report.findings] if report is not None else []
         notes = list(report.notes) if report is not None else []
-        self.write("end", outcome=outcome, findings=findings, notes=notes)
+        aside = report.extra.get("stepped_aside") if report is not None else None
+        self.write("end", outcome=outcome, findings=findings, notes=notes, stepped_aside=aside)
 
     # -- stopping all of them -----------------------------------------------------------------------
 

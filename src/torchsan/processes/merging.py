@@ -26,6 +26,8 @@ def merge(records: list[Record], own: Report | None = None, own_pid: int | None 
         notes = own.notes if mine and own is not None else record.notes
         report.notes.extend(note for note in notes if note not in report.notes)
         report.torch = report.torch or record.torch
+        if record.stepped_aside is not None:
+            report.extra.setdefault("stepped_aside", record.stepped_aside)
     for finding in compare_ranks(watched):
         _add(merged, finding, finding.ranks)
     report.findings = list(merged.values())

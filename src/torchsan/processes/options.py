@@ -23,6 +23,7 @@ class RunOptions:
     expected: int = 1  # how many processes of this machine were started as roots of the same run
     fail_fast: bool = False
     at_write: bool = False
+    eager: bool = False
     timeline: bool = False
     steps: int = 0
     user_roots: list[str] = field(default_factory=list)

@@ -30,6 +30,7 @@ class Record:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     outcome: str | None = None
+    stepped_aside: str | None = None  # why the recorder gave up there
     timeline: Any = None
     children: dict[int, str] = field(default_factory=dict)
     # What the numbers in its ring of collectives stand for.
@@ -93,5 +94,6 @@ def _take(record: Record, data: dict[str, Any]) -> None:
         if data["findings"]:
             record.findings = [Finding.from_json(finding) for finding in data["findings"]]
         record.notes = data["notes"]
+        record.stepped_aside = data.get("stepped_aside")
     else:
         record.facts.append(data)

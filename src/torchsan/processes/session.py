@@ -60,7 +60,11 @@ class Session:
         for root in self.options.user_roots:
             add_user_root(root)
         self.recorder = Recorder(
-            self.report, on_finding=self._found, at_write=self.options.at_write, timeline=self.options.timeline
+            self.report,
+            on_finding=self._found,
+            at_write=self.options.at_write,
+            eager=self.options.eager,
+            timeline=self.options.timeline,
         )
         self.recorder.journal = self.journal
         code = self._code or _main_code()

@@ -266,7 +266,7 @@ class ExposureSensor:
 
     def _explained(self, memory: int, foreign: Foreign) -> bool:
         """Torch itself wrote this memory since: by an op, or by an optimizer."""
-        if any(w.before >= foreign.before for w in self.ledger.writes.get(memory, [])):
+        if any(w.before >= foreign.before for w in self.ledger.writes_of(memory)):
             return True
         return any(s.before >= foreign.before and memory in s.memories for s in self.ledger.steps)
 

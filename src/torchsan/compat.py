@@ -10,6 +10,7 @@ API, what it is used for, and what happens where it is missing:
 - `SavedTensor.unpack`, `SavedTensor.data`: which of a custom Function's values is stale; without them the variable
   is not named.
 - `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref`: memory that NumPy can write; required.
+- `SavedTensor.data`, `.unpack_hook`: what a node keeps, without unpacking it; without them it is not counted.
 - `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
 - `torch._C._storage_Use_Count`, `Tensor._use_count`: whether anything can have saved a tensor; without the first, more
   contents are compared.
@@ -152,3 +153,26 @@ def storage_owners(tensor: torch.Tensor) -> int:
     """How many tensors and storages hold this memory; a large number where torch does not tell."""
     count = getattr(torch._C, "_storage_Use_Count", None)
     return int(count(TensorBase.untyped_storage(tensor)._cdata)) if count is not None else 1 << 30
+
+
+class AsSlot:
+    """A tensor in the form of a node's slot."""
+
+    def __init__(self, data: torch.Tensor) -> None:
+        self.data = data
+        self.unpack_hook = None
+
+
+def packed_value(slot: Any) -> Any:
+    """What lies in a slot of an autograd node: the tensor, or what a saved-tensor hook made of it."""
+    try:
+        return slot.data
+    except (RuntimeError, AttributeError):
+        return None
+
+
+def unpack_hook(slot: Any) -> Any:
+    try:
+        return slot.unpack_hook
+    except (RuntimeError, AttributeError):
+        return None

@@ -34,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--run-dir", metavar="DIR", help="keep the records of all processes in DIR, for torchsan merge")
     group.add_argument("--eager", action="store_true", help="run compiled regions as plain Python, every line watched")
     group.add_argument("--steps", type=_positive, metavar="N", help="stop after N backward passes")
+    group.add_argument("--memory", action="store_true", help="measure what is kept for backward, by line and module")
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module")
     parser.add_argument("script", nargs="?", help="the script to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
@@ -111,6 +112,8 @@ class _Session:
         return status
 
     def _found(self, finding: Finding) -> None:
+        if finding.certainty == "possible" and not self.args.possible:
+            return
         if self.args.at_write:
             emit(Report(findings=[finding]), self._to_terminal(), stream=sys.stderr)
 
@@ -134,7 +137,7 @@ class _Session:
         else:
             status = self._status(reporting.finish(self.session, outcome), status)
         if error is not None:
-            explained = isinstance(getattr(error, "__torchsan__", None), list)
+            explained = type(_told_of(error)) is list
             program.print_traceback(error, _ours_or_torch if explained else _ours)
         return status
 
@@ -161,6 +164,12 @@ class _Session:
         return status
 
 
+def _told_of(error: BaseException) -> object:
+    """What the recorder wrote beside the exception, which may be of a class that answers for itself."""
+    held = BaseException.__dict__["__dict__"].__get__(error)
+    return dict.get(held, "__torchsan__")
+
+
 def _options(args: argparse.Namespace, loaded: program.Program) -> RunOptions:
     launched = started_by_launcher(os.environ)
     expected = launched_here(os.environ) if launched else 1
@@ -174,6 +183,7 @@ def _options(args: argparse.Namespace, loaded: program.Program) -> RunOptions:
         fail_fast=args.fail_fast,
         at_write=args.at_write,
         eager=args.eager,
+        memory=args.memory,
         timeline=bool(args.html) or args.format == "html",
         steps=args.steps or 0,
         user_roots=[loaded.search_path],

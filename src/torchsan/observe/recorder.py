@@ -20,6 +20,7 @@ import torch
 
 from torchsan.model import Finding, Place, Report
 from torchsan.model.events import Event
+from torchsan.model.memory_events import MemoryEvent
 from torchsan.model.parallel_events import ParallelEvent
 from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Ledger
@@ -28,6 +29,7 @@ from torchsan.observe.sites import Site
 from torchsan.rules import Rule, all_rules
 
 if TYPE_CHECKING:
+    from torchsan.observe.sensors.aliases import AliasWatch
     from torchsan.processes.journal import Journal
 
 
@@ -56,6 +58,7 @@ class Recorder:
         at_write: bool = False,
         judging: bool = True,
         timeline: bool = False,
+        memory: bool = False,
         eager: bool = False,
     ) -> None:
         self.report = report if report is not None else Report()
@@ -74,10 +77,15 @@ class Recorder:
         self.after_backward: list[Callable[[int], None]] = []
         # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
         self.timeline = timeline
+        # Whether what is kept for backward is measured, and who then knows which module is running.
+        self.memory = memory
+        self.owners: Any = None
         # Whether what the program compiles runs as plain Python instead.
         self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
-        self.heard: list[Callable[[Event | ParallelEvent, Finding], None]] = []
+        self.heard: list[Callable[[Event | MemoryEvent | ParallelEvent, Finding], None]] = []
+        # Who looks for other holders of written memory; set by the sensor of writes.
+        self.aliases: AliasWatch | None = None
         self._passing = _Passing()
         # Memory that sums of the program's own went into since the last step: how many elements each.
         self.reduced: dict[int, int] = {}
@@ -198,7 +206,7 @@ class Recorder:
 
     # -- events -------------------------------------------------------------------------------------
 
-    def emit(self, event: Event | ParallelEvent) -> list[Finding]:
+    def emit(self, event: Event | MemoryEvent | ParallelEvent) -> list[Finding]:
         """Let every rule judge an event; keep what they find."""
         found = []
         for rule in self._rules:
@@ -217,7 +225,7 @@ class Recorder:
         if self.report.add(finding) and self.on_finding is not None:
             self.on_finding(finding)
 
-    def _judge(self, rule: Rule, event: Event | ParallelEvent) -> Finding | None:
+    def _judge(self, rule: Rule, event: Event | MemoryEvent | ParallelEvent) -> Finding | None:
         if rule.judge is None or rule.code in self._broken_rules:
             return None
         try:

@@ -16,6 +16,7 @@ def merge(records: list[Record], own: Report | None = None, own_pid: int | None 
     report = Report(command=own.command if own else [], torch=own.torch if own else None)
     if own is not None:
         report.extra, report.captures = dict(own.extra), list(own.captures)
+        report.memory = own.memory
     _by_process = {record.pid: record for record in records}
     merged: dict[tuple[object, ...], Finding] = {}
     for record in watched:

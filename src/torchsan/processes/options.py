@@ -24,6 +24,7 @@ class RunOptions:
     fail_fast: bool = False
     at_write: bool = False
     eager: bool = False
+    memory: bool = False
     timeline: bool = False
     steps: int = 0
     user_roots: list[str] = field(default_factory=list)

@@ -57,8 +57,8 @@ def tell(report: Report, options: RunOptions) -> None:
     args = argparse.Namespace(**options.output)
     with contextlib.suppress(ValueError, OSError):
         sys.stdout.flush()
-    wanted = args.format != "full" or args.output or args.html
-    if wanted or report.findings or report.notes:
+    wanted = args.format != "full" or args.output or args.html or report.memory is not None
+    if wanted or report.visible(possible=args.possible) or report.notes:
         emit(report, args, stream=sys.stderr)
 
 

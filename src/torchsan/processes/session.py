@@ -64,6 +64,7 @@ class Session:
             on_finding=self._found,
             at_write=self.options.at_write,
             eager=self.options.eager,
+            memory=self.options.memory,
             timeline=self.options.timeline,
         )
         self.recorder.journal = self.journal

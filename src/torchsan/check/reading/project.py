@@ -219,7 +219,7 @@ def _roots(folder: str) -> tuple[str, ...]:
             break
         above = parent
     roots += [folder, above]
-    return tuple(dict.fromkeys(roots))
+    return tuple(roots)
 
 
 def _holds_python(folder: str) -> bool:

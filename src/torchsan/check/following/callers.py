@@ -113,6 +113,8 @@ def _uses_in(path: str, name: str, info: FunctionInfo, argument: str) -> set[Use
 
 def _may_be(called: ast.expr, info: FunctionInfo) -> bool:
     """`self.scale(x)` is not the function `scale` of a file."""
+    if info.owner is not None and info.name not in ("forward", "__call__"):
+        return isinstance(called, ast.Attribute)
     return info.owner is not None or not (isinstance(called, ast.Attribute) and _is_self(called))
 
 

@@ -10,6 +10,7 @@ import torch
 
 from torchsan.model.capture_events import LiveChange
 from torchsan.verify.compare import Difference, difference
+from torchsan.verify.compiled import CompiledFacts
 from torchsan.verify.departure import both_steps, frozen_dtype
 from torchsan.verify.distribution import Uncomparable, distribution_difference, draws
 from torchsan.verify.methods import CAPTURE_LIMIT, Captured, capture
@@ -45,13 +46,16 @@ class Trial:
     fixed_arguments: bool = False
     draws_otherwise: bool | None = None
     in_distribution: set[str] = field(default_factory=set)
+    # What only compiled models have; a wrong gradient counts as much as a wrong value.
+    compiled: CompiledFacts | None = None
 
     @property
     def outcome(self) -> str:
         if self.captured is None or not self.tried or self.skipped:
             # What was never compared is not faithful.
             return "failed"
-        return "unfaithful" if self.counterexamples else "faithful"
+        departs = self.compiled is not None and bool(self.compiled.departs)
+        return "unfaithful" if self.counterexamples or departs else "faithful"
 
 
 def export_example(truth: Truth) -> list[object]:

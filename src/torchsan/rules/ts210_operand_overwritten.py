@@ -21,7 +21,7 @@ from torchsan.model.events import OperandOverwritten
 from torchsan.rules import finding
 from torchsan.rules.wording import idea
 
-CODE = "TS209"
+CODE = "TS210"
 NAME = "operand-overwritten"
 LEVEL = "error"
 
@@ -30,7 +30,7 @@ import torch
 
 h = torch.arange(8.0).reshape(2, 2, 2)
 a = torch.ones(2, 2, 2)
-torch.bmm(a, h, out=h)  # <- TS209
+torch.bmm(a, h, out=h)  # <- TS210
 print(h)
 """
 

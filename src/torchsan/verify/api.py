@@ -24,7 +24,6 @@ from torchsan.verify.tree import module_tree
 from torchsan.verify.truth import Truth
 
 Progress = Callable[[str], None]
-_FOR_TRAINING = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchNorm)
 
 
 class FunctionModule(torch.nn.Module):  # type: ignore[misc]
@@ -110,11 +109,14 @@ def _verify(
     truth.establish()
     truth.explore()
     trials: list[Trial] = []
-    for method in wanted:
+    for number, method in enumerate(wanted):
         progress(method)
-        trials.append(try_method(method, truth, deadline))
+        # What one method does not need is left to the next ones.
+        now = time.perf_counter()
+        share = now + max(0.0, deadline - now) / (len(wanted) - number)
+        trials.append(try_method(method, truth, share))
         if method == "export" and fall_back and trials[-1].captured is None:
-            wanted_static = try_method("export-static", truth, deadline)
+            wanted_static = try_method("export-static", truth, share)
             if wanted_static.captured is not None:
                 trials.append(wanted_static)
     progress("causes")
@@ -133,16 +135,17 @@ def _verify(
 
 
 def column_name(column: str) -> str:
-    return {"calls": "second call", "seed": "random draws", "arguments": "arguments left out"}.get(column, column)
+    names = {"calls": "second call", "seed": "random draws", "arguments": "arguments left out", "mode": "other mode"}
+    return names.get(column, column)
 
 
 def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
     """The row of the table: what was compared, and how it went."""
     if trial.captured is None:
         return {"captured": "fails"}
-    checks = {"captured": "yes"}
+    checks = {"captured": "wrapped (the plain call fails)" if trial.captured.refused else "yes"}
     sizes = dict.fromkeys(variant.dimension for variant, _ in truth.pairs if variant.kind == "size")
-    columns = ["values", *sizes, "arguments", "calls", "seed", "dtype", "effects"]
+    columns = ["values", *sizes, "arguments", "calls", "seed", "mode", "dtype", "effects"]
     for column in columns:
         found = trial.counterexamples.get(column) or (
             trial.counterexamples.get("example") if column == "values" else None
@@ -152,12 +155,19 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
             checks[column_name(column)] = refuses if found.difference.kind == "raises" else "differs"
         elif column in trial.in_distribution:
             checks[column_name(column)] = "agrees (in distribution)"
-        elif trial.tried.get(column) or column in ("values", "effects"):
+        elif column in trial.untried:
+            tried = trial.tried.get(column)
+            checks[column_name(column)] = f"agrees on {tried}, not finished" if tried else "not tried"
+        elif trial.tried.get(column) or (column in ("values", "effects") and trial.tried):
             checks[column_name(column)] = "agrees"
         elif column == "arguments" and trial.fixed_arguments:
             checks[column_name(column)] = "fixed"
+        elif column == "mode" and trial.kept_mode:
+            checks[column_name(column)] = "kept as captured"
+    for column in trial.untried:
+        checks.setdefault(column_name(column), "not tried")
     lost = _lost_attributes(truth)
-    if lost and checks["effects"] == "agrees" and trial.method not in ("compile",):
+    if lost and checks.get("effects") == "agrees" and trial.method not in ("compile",):
         checks["effects"] = f"agrees ({lost} is not kept)"
     return checks
 
@@ -175,9 +185,9 @@ def best_of(trials: list[Trial]) -> Trial | None:
     rank = [*METHODS, "jit"]
     usable = [t for t in trials if t.captured is not None and t.tried and not t.skipped]
 
-    def badness(trial: Trial) -> tuple[int, int, int]:
+    def badness(trial: Trial) -> tuple[int, int, bool, int]:
         silent = sum(c.difference.kind != "raises" for c in trial.counterexamples.values())
-        return silent, len(trial.counterexamples), rank.index(trial.method)
+        return silent, len(trial.counterexamples), trial.outcome == "unfinished", rank.index(trial.method)
 
     return min(usable, key=badness, default=None)
 
@@ -189,7 +199,7 @@ def build_report(truth: Truth, trials: list[Trial], judgement: Judgement, second
     best = best_of(trials)
     report.extra = {
         "best": best.method if best else None,
-        "best_is_faithful": bool(best and not best.counterexamples),
+        "best_is_faithful": bool(best and best.outcome == "faithful"),
         "code": _paste(best, truth) if best else "",
         "dimensions": [{"name": d.label, "example": d.size, "also": list(d.accepted)} for d in truth.sizes.dimensions],
         "seconds": {
@@ -212,8 +222,8 @@ def _capture(trial: Trial, truth: Truth, judgement: Judgement) -> Capture:
     reason = judgement.reasons.get(trial.method, "")
     if trial.captured is not None and trial.skipped:
         reason = trial.skipped
-    elif trial.captured is not None and not trial.tried:
-        reason = "the budget ended before it could be compared with eager"
+    elif trial.outcome == "unfinished":
+        reason = _unfinished(trial)
     if trial.counterexamples and trial.captured is not None:
         found = next(iter(sorted(trial.counterexamples.items(), key=lambda i: i[1].difference.kind == "raises")))[1]
         example = reproduction(truth.subject, trial.captured, found, trial.method)
@@ -227,6 +237,16 @@ def _capture(trial: Trial, truth: Truth, judgement: Judgement) -> Capture:
         checks=checks_of(trial, truth),
         reason=reason,
     )
+
+
+def _unfinished(trial: Trial) -> str:
+    """What a budget left out, which is not the same as agreement."""
+    if trial.captured is None:
+        return "the budget ended before it was captured"
+    left = list(dict.fromkeys(column_name(column) for column in trial.untried))
+    more = f" and {len(left) - 6} more" if len(left) > 6 else ""
+    agreed = f"agrees on the {sum(trial.tried.values())} inputs tried, but " if trial.tried else ""
+    return f"not finished: {agreed}the budget ended before these were compared: {', '.join(left[:6])}{more}"
 
 
 def _paste(best: Trial, truth: Truth) -> str:
@@ -253,11 +273,12 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
         notes += _tracer_warnings(traced, findings)
     if any(t.method.startswith("jit.") for t in trials):
         notes.append("TorchScript (jit.trace, jit.script) is deprecated since torch 2.10: use torch.export")
-    moody = next((m for m in truth.subject.model.modules() if m.training and isinstance(m, _FOR_TRAINING)), None)
-    if moody is not None:
-        kind = type(moody).__name__
-        notes.append(f"the model is in train mode, and {kind} is captured as for training: call model.eval() first")
     for trial in trials:
+        if trial.captured is not None and trial.captured.refused:
+            notes.append(
+                f"torch.{trial.method}(model, args) itself fails: {trial.captured.refused}; "
+                "what is judged here is a wrapper around the model, tensors in and tensors out"
+            )
         if trial.captured is not None and trial.captured.unsaved:
             notes.append(f"{trial.method} runs here but cannot be saved: {trial.captured.unsaved}")
     other = [t.method for t in trials if t.in_distribution]
@@ -267,7 +288,7 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
     if fixed:
         names = ", ".join(f"`{name}`" for name in optional_arguments(truth.subject))
         notes.append(f"{', '.join(fixed)} can only be called as the example is, with {names}")
-    if truth.cut_short or any(t.cut_short for t in trials):
+    if truth.untried or any(t.untried or t.out_of_time for t in trials):
         notes.append("the budget ended before everything was tried: --budget gives more time")
     return notes
 
@@ -287,6 +308,8 @@ def _tracer_warnings(trial: Trial, findings: list[Finding]) -> list[str]:
         code = codes.get((path, line))
         if code:
             notes.append(f"TracerWarning at {path}:{line}: harmful, see {code}")
+        elif trial.outcome == "unfinished":
+            notes.append(f"TracerWarning at {path}:{line}: undecided, the comparison was not finished")
         elif not trial.counterexamples:
             notes.append(f"TracerWarning at {path}:{line}: harmless on all {sum(trial.tried.values())} inputs tried")
         else:

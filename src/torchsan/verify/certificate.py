@@ -168,5 +168,5 @@ def check_artifact(
 def _takes_the_same(captured: Captured, truth: Truth) -> bool:
     """A trace of a model with other inputs than tensors was made of its tensors alone."""
     run: Callable[..., Any] = captured.run
-    outcome = run(truth.subject, truth.subject.leaves, seed=truth.subject.seed, calls=1, double=False)
+    outcome = run(truth.subject, truth.subject.plan())
     return outcome.error is None

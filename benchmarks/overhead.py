@@ -3,7 +3,10 @@
 Every round runs each variant once, in turn, so that whatever else the machine does hits all alike. Printed are
 medians, as ratios to plain eager; the second eager column is eager against itself, the noise to read the rest by.
 
-    python benchmarks/overhead.py [--rounds N] [--only resnet|gpt|loop]
+The first three workloads are ordinary training; the others write as often as a program can. torchsan is measured twice,
+with its native part (where that is built) and without.
+
+    python benchmarks/overhead.py [--rounds N] [--only resnet|gpt|loop|indexed|inplace|data|sgd|rnn|adam] [--brief]
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +24,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchsan
+from torchsan.observe import native
 
 
 class Basic(nn.Module):
@@ -135,7 +140,106 @@ def loop() -> Callable[[], None]:
     return step
 
 
-WORKLOADS = {"resnet": (resnet, 1), "gpt": (gpt, 2), "loop": (loop, 6)}
+def indexed() -> Callable[[], None]:
+    """A table filled row by row."""
+    table, row = torch.zeros(64, 32), torch.randn(32)
+
+    def step() -> None:
+        for i in range(64):
+            table[i] = row
+
+    return step
+
+
+def inplace() -> Callable[[], None]:
+    """One small tensor added to, over and over."""
+    total, more = torch.zeros(64), torch.randn(64)
+
+    def step() -> None:
+        for _ in range(200):
+            total.add_(more)
+
+    return step
+
+
+def data() -> Callable[[], None]:
+    """The same behind autograd's back."""
+    weight = torch.nn.Parameter(torch.zeros(64))
+
+    def step() -> None:
+        for _ in range(200):
+            weight.data.add_(1)
+
+    return step
+
+
+def sgd() -> Callable[[], None]:
+    """Plain gradient descent, written by hand, on 20 parameters."""
+    layers = [nn.Linear(32, 32) for _ in range(10)]
+    net, x = nn.Sequential(*layers), torch.randn(16, 32)
+
+    def step() -> None:
+        net(x).pow(2).mean().backward()
+        with torch.no_grad():
+            for p in net.parameters():
+                p -= 0.01 * p.grad
+                p.grad.zero_()
+
+    return step
+
+
+class InplaceCell(nn.Module):
+    """A gated cell that reuses the memory of its gates."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.gates = nn.Linear(2 * size, 3 * size)
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        update, new, out = self.gates(torch.cat([x, h], -1)).chunk(3, -1)
+        update, new, out = torch.sigmoid(update), torch.tanh(new), torch.sigmoid(out)
+        fresh = new.mul(update)
+        fresh += (1 - update).mul_(c)
+        return torch.tanh(fresh).mul_(out), fresh
+
+
+def rnn() -> Callable[[], None]:
+    cell, inputs = InplaceCell(32), torch.randn(50, 16, 32)
+    optimizer = torch.optim.SGD(cell.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        h = c = torch.zeros(16, 32)
+        total = torch.zeros(16, 32)
+        for x in inputs:
+            h, c = cell(x, h, c)
+            total += h
+        total.pow(2).mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def adam() -> Callable[[], None]:
+    """Torch's Adam, one tensor at a time, on 200 small parameters."""
+    parameters = [nn.Parameter(torch.randn(8)) for _ in range(200)]
+    optimizer = torch.optim.Adam(parameters, lr=1e-3, foreach=False)
+    for p in parameters:
+        p.grad = torch.randn(8)
+    return lambda: optimizer.step()
+
+
+WORKLOADS = {
+    "resnet": (resnet, 1),
+    "gpt": (gpt, 2),
+    "loop": (loop, 6),
+    "indexed": (indexed, 60),
+    "inplace": (inplace, 60),
+    "data": (data, 40),
+    "sgd": (sgd, 12),
+    "rnn": (rnn, 3),
+    "adam": (adam, 6),
+}
 
 
 @contextlib.contextmanager
@@ -144,10 +248,25 @@ def anomaly():
         yield
 
 
+@contextlib.contextmanager
+def without_native():
+    """Watch with the sensor in Python, as where no compiler is."""
+    before = os.environ.get("TORCHSAN_NATIVE")
+    os.environ["TORCHSAN_NATIVE"] = "0"
+    try:
+        with torchsan.watch():
+            yield
+    finally:
+        os.environ.pop("TORCHSAN_NATIVE")
+        if before is not None:
+            os.environ["TORCHSAN_NATIVE"] = before
+
+
 VARIANTS: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
     "eager": contextlib.nullcontext,
     "eager again": contextlib.nullcontext,
     "torchsan.watch": torchsan.watch,
+    "watch, Python": without_native,
     "torchsan.heal": torchsan.heal,
     "detect_anomaly": anomaly,
     "allow_mutation": torch.autograd.graph.allow_mutation_on_saved_tensors,
@@ -183,8 +302,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--only", choices=WORKLOADS)
+    parser.add_argument("--brief", action="store_true", help="only eager and torchsan.watch")
     args = parser.parse_args()
     torch.manual_seed(0)
+    torch.set_num_threads(1)
+    if args.brief:
+        for name in ("torchsan.heal", "detect_anomaly", "allow_mutation"):
+            del VARIANTS[name]
+    print(f"native part: {native.status()}")
     print(f"{'':8}" + "".join(f"{name:>16}" for name in VARIANTS))
     for name, (make, repeats) in WORKLOADS.items():
         if args.only in (None, name):

@@ -92,3 +92,38 @@ def test_paths_in_reports_have_forward_slashes(monkeypatch: pytest.MonkeyPatch) 
     assert source.shown_path("D:\\data\\train.py") == "D:/data/train.py"
     assert source.shown_path("<ipython-input-3>") == "<ipython-input-3>"
     assert ntpath.normpath(source.real_path("src/train.py")) == "C:\\Users\\ann\\project\\src\\train.py"
+
+
+def test_a_trial_is_ended_with_its_children_where_there_are_no_process_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchsan.fix import labs
+
+    ordered: list[list[str]] = []
+    monkeypatch.delattr(labs.os, "killpg")
+    monkeypatch.setattr(labs.subprocess, "run", lambda command, **_: ordered.append(command))
+    labs._end_with_children(1234)
+    assert ordered == [["taskkill", "/F", "/T", "/PID", "1234"]]
+
+
+def test_an_interrupt_is_told_as_windows_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchsan.commands import run
+
+    monkeypatch.setattr(run, "os", types.SimpleNamespace(name="nt"))
+    assert run._die_of_interrupt() == 0xC000013A
+
+
+def test_trials_need_no_fork(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on Windows, where every trial is a fresh interpreter."""
+    import os
+
+    from torchsan.fix.engine import Engine
+    from torchsan.fix.labs import Subprocess
+
+    monkeypatch.delattr(os, "fork")
+    script = tmp_path / "train.py"
+    script.write_text(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    lab = Subprocess(str(script), None, [], None, 600, False)
+    outcome = Engine(lab).run()
+    assert lab.forks == 0
+    assert [mend.finding.code for mend in outcome.mends] == ["TS101"]
+    assert outcome.clean

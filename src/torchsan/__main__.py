@@ -6,6 +6,7 @@ import argparse
 import importlib
 import importlib.util
 import os
+import platform
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -34,12 +35,27 @@ def _help() -> str:
     )
 
 
+def _print_versions() -> None:
+    print(f"python {platform.python_version()}")
+    try:
+        import torch
+
+        from torchsan.observe import native
+    except ImportError:
+        print("torch: not installed")
+        return
+    print(f"torch {torch.__version__}")
+    print(f"native part: {native.status()}")
+
+
 def _dispatch(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         say(_help(), sys.stdout)
         return 0 if argv else 2
     if argv[0] in ("-V", "--version"):
         print(f"torchsan {__version__}")
+        if "-v" in argv[1:] or "--verbose" in argv[1:]:
+            _print_versions()
         return 0
     verb = argv[0]
     if verb not in VERBS:

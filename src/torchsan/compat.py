@@ -7,8 +7,12 @@ API, what it is used for, and what happens where it is missing:
 - `torch.autograd._engine_run_backward`: a look at the graph around each backward; required.
 - `torch._C._autograd._get_sequence_nr`: which came first, save or write; without it versions alone decide.
 - `Node.metadata`, `Node._raw_saved_*`: line and tensor of a stale save; without them the variable is not named.
+- `SavedTensor.unpack`, `SavedTensor.data`: which of a custom Function's values is stale; without them the variable
+  is not named.
 - `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref`: memory that NumPy can write; required.
 - `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
+- `torch._C._storage_Use_Count`, `Tensor._use_count`: whether anything can have saved a tensor; without the first, more
+  contents are compared.
 - `torch._C.DisableTorchFunction`, `_DisableTorchDispatch`: our own ops pass by the program's modes; required.
 - `torch._dynamo.eval_frame._maybe_set_eval_frame`: stepping aside in compiled regions; without it we stay on.
 """
@@ -16,7 +20,6 @@ API, what it is used for, and what happens where it is missing:
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,9 +45,20 @@ def is_tracing() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
-def dynamo_eval_frame() -> Any:
-    """The module that enters and leaves compiled regions, when the program has loaded it already."""
-    return sys.modules.get("torch._dynamo.eval_frame")
+def unpack(saved: Any) -> Any:
+    """The value behind one entry of `_raw_saved_tensors`; raises what backward would raise."""
+    take = getattr(saved, "unpack", None)
+    if take is None:
+        raise RuntimeError("this torch unpacks saved tensors only for their node")
+    return take()
+
+
+def packed(saved: Any) -> Any:
+    """The tensor behind one entry of `_raw_saved_tensors`, whatever its version; None where it is not told."""
+    try:
+        return saved.data
+    except Exception:
+        return None
 
 
 def node_sequence(node: Any) -> int:
@@ -74,6 +88,21 @@ def autocast_caches(tensor: torch.Tensor) -> bool:
         return bool(torch.is_autocast_enabled(tensor.device.type) and torch.is_autocast_cache_enabled())
     except RuntimeError:
         return False  # a device that autocast does not know
+
+
+_storage_uses: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
+
+
+def may_be_saved(tensor: torch.Tensor, memory: int) -> bool:
+    """Could the graph hold this tensor, or another one on its memory? Asked while its `.data` is in hand.
+
+    Besides a node that saved it, a tensor is held by the program and, a leaf, by the node that collects its gradient;
+    its memory by itself and its `.data`.
+    """
+    if _storage_uses is None:
+        return True
+    holders = 2 if tensor.requires_grad and tensor.is_leaf else 1
+    return _storage_uses(memory) > 2 or tensor._use_count() > holders
 
 
 @contextlib.contextmanager

@@ -27,6 +27,9 @@ class Here:
         self.limit = limit
         self.runs = 0
 
+    def close(self) -> None:
+        pass
+
     def run(self, changed: dict[str, Source], mode: Mode) -> Trial:
         self.runs += 1
         source = changed.get(self.path) or Source.read(self.path)
@@ -37,7 +40,8 @@ class Here:
         recording = Recording(mode, self.limit)
         recording.start(code=code)
         with contextlib.redirect_stdout(io.StringIO()):
-            trial = recording.run(lambda: exec(code, {"__name__": "__main__", "__file__": self.path}))
+            names = {"__name__": "__main__", "__file__": self.path}
+            trial = recording.run(lambda: exec(code, names), variables=lambda: names)
         linecache.cache.pop(self.path, None)
         return trial
 

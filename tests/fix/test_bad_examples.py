@@ -12,10 +12,19 @@ MENDABLE = [rule for rule in all_rules().values() if rule.fixes]
 RUNNING = [rule for rule in MENDABLE if rule.family in "12"]
 
 
+def shows_nothing(outcome) -> bool:
+    """The example runs and neither prints nor keeps what is wrong: no edit can be told from it."""
+    return not outcome.first.failed and not outcome.changed
+
+
 @pytest.mark.parametrize("rule", RUNNING, ids=lambda rule: rule.code)
 def test_bad_example_is_mended(rule, mend):
     outcome = mend(rule.bad)
     assert outcome.mends[0].finding.code == rule.code
+    if shows_nothing(outcome):
+        assert rule.family == "2"
+        assert not any(mend.proved for mend in outcome.mends)
+        return
     assert outcome.clean, [(m.finding.code, m.dropped) for m in outcome.mends]
     [source] = outcome.changed.values()
     exec(compile(source.raw, "fixed.py", "exec"), {"__name__": "__main__"})

@@ -213,7 +213,7 @@ def test_stepping_aside_is_said_in_the_summary_and_fails_a_strict_run(tmp_path):
     program.write_text(
         "import torch\nimport torchsan.observe.sensors.writes as w\n"
         "def broken(*a, **k):\n    raise ZeroDivisionError('on purpose')\n"
-        "w.site_of = broken\nx = torch.ones(3)\nx += 1\n"
+        "w.memory_of = broken\nx = torch.ones(3)\nx += 1\n"
     )
     command = [sys.executable, "-m", "torchsan", "run", "--strict", str(program)]
     done = subprocess.run(command, capture_output=True, text=True)

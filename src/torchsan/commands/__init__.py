@@ -10,6 +10,7 @@ VERBS = {
     "report": "show a report that --format json wrote, in another format",
     "lsp": "be a language server for editors",
     "fix": "propose the smallest edits, prove them by running, show a diff",
+    "native": "build the native part of the recorder, which sees writes in torch's dispatcher",
     "explain": "tell about a rule: what it is, why, how to fix it",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import time
 
 from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_output, emit
 from torchsan.errors import UsageError
@@ -34,7 +35,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add_output_options(parser)
     group = parser.add_argument_group("fixing")
     group.add_argument("--apply", action="store_true", help="write the proved edits to the files")
-    group.add_argument("--steps", type=_positive, default=30, metavar="N", help="run N backward passes (default 30)")
+    group.add_argument("--steps", type=_positive, metavar="N", help="end each run after N backward passes")
     group.add_argument(
         "--timeout", type=_positive, default=600, metavar="SECONDS", help="end a run after this time (default 600)"
     )
@@ -85,10 +86,14 @@ def execute(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _Progress(quiet=args.quiet) as progress:
+            began = time.monotonic()
             outcome = Engine(lab, tell=progress.tell).run()
+            outcome.seconds, outcome.forks = time.monotonic() - began, getattr(lab, "forks", 0)
     except KeyboardInterrupt:
         print("torchsan: interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
+    finally:
+        lab.close()
     _check_rerun(outcome)
     if args.apply and outcome.changed:
         for path in outcome.changed:
@@ -136,14 +141,20 @@ def _report(outcome: Outcome, args: argparse.Namespace) -> Report:
     command = ["fix", *([args.script] if args.script else args.module or []), *args.arguments]
     report = Report(command=command, findings=outcome.findings())
     proved = sum(mend.proved for mend in outcome.mends)
-    report.extra = {"fixed": proved, "runs": outcome.runs, "applied": bool(args.apply and outcome.changed)}
+    report.extra = {
+        "fixed": proved,
+        "runs": outcome.runs,
+        "seconds": round(outcome.seconds, 1),
+        "applied": bool(args.apply and outcome.changed),
+    }
     if not outcome.mends:
         if args.format == "full":
             of = "the captures of" if ":" in (args.script or "") else f"{len(outcome.first.passes)} backward passes of"
             report.notes.append(f"nothing to fix in {of} {args.script or args.module[0]}")
         return report
     written = "written to " + ", ".join(sorted(outcome.changed)) if args.apply else "--apply writes them"
-    words = f"{proved} of {len(outcome.mends)} mended in {outcome.runs} runs"
+    forks = f" ({outcome.forks} of them forks)" if outcome.forks else ""
+    words = f"{proved} of {len(outcome.mends)} mended in {outcome.runs} runs{forks}, {outcome.seconds:.0f} s"
     report.notes.append(f"{words}; {written}" if outcome.changed else words)
     return report
 

@@ -28,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--fail-fast", action="store_true", help="stop at the first finding")
     group.add_argument("--at-write", action="store_true", help="report when a saved value is written, not at backward")
+    group.add_argument("--eager", action="store_true", help="run compiled regions as plain Python, every line watched")
     group.add_argument("--steps", type=_positive, metavar="N", help="stop after N backward passes")
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module")
     parser.add_argument("script", nargs="?", help="the script to run")
@@ -99,6 +100,7 @@ class _Session:
             self.report,
             on_finding=self._found,
             at_write=self.args.at_write,
+            eager=self.args.eager,
             timeline=bool(self.args.html) or self.args.format == "html",
         )
         self.recorder.user_code(self.loaded.code)
@@ -148,8 +150,14 @@ def _ours_or_torch(path: str) -> bool:
     return _ours(path) or f"{os.sep}site-packages{os.sep}torch{os.sep}" in path
 
 
+# What Windows tells of a program that Ctrl-C has ended.
+CONTROL_C_EXIT = 0xC000013A
+
+
 def _die_of_interrupt() -> int:
     """End as an interrupted python does, so that the shell sees the signal."""
+    if os.name == "nt":
+        return CONTROL_C_EXIT
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
     return 130

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from torchsan.fix.tape import digest
+from torchsan.fix.digests import digest
 from torchsan.fix.trial import Pass
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import USER, kind_of

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from torchsan.errors import UsageError
 from torchsan.fix.files import is_users
+from torchsan.fix.identity import keeps_definitions
 from torchsan.fix.source import Edit, Source, line_map, real
 from torchsan.fix.trial import Alias, Aliases
 from torchsan.model import Finding, Span
@@ -93,13 +94,16 @@ def candidates(finding: Finding, sources: Sources) -> Iterator[Candidate]:
     rule = all_rules().get(finding.code)
     seen: set[tuple[str, bytes]] = set()
     for role, name in rule.fixes if rule is not None else ():
+        rewrite = REWRITES[name]
         for span in finding.spans:
             source = sources.get(span.path) if span.role == role else None
             if source is None:
                 continue
-            for title, edits in REWRITES[name](Spot(source, span, finding, sources)):
+            for title, edits in rewrite(Spot(source, span, finding, sources)):
                 candidate = Candidate(title, source, tuple(edits), name, span)
                 after = candidate.result()
-                if after is not None and (source.path, after.raw) not in seen:
+                if after is None or not keeps_definitions(source, after):
+                    continue
+                if (source.path, after.raw) not in seen:
                     seen.add((source.path, after.raw))
                     yield candidate

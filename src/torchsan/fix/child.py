@@ -7,10 +7,11 @@ import os
 import pickle
 import random
 import sys
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from torchsan.fix.trial import Mode
+from torchsan.fix.trial import Mode, Trial
 
 if TYPE_CHECKING:
     from torchsan.observe.program import Program
@@ -47,22 +48,27 @@ def _load(request: Request) -> Program:
     return dataclasses.replace(loaded, code=program.compile_source(content, loaded.path, shown=request.script))
 
 
-def main(request_path: str, answer_path: str) -> None:
+def perform(request: Request) -> Trial:
+    """Run the program in this process."""
     from torchsan.fix import overlay
     from torchsan.fix.recording import Recording
     from torchsan.observe import program
     from torchsan.observe.imports import after_import
 
-    with open(request_path, "rb") as file:
-        request: Request = pickle.load(file)
+    known = set(sys.modules)
+    environment = dict(os.environ)
+    forkable = True
     overlay.install(request.files)
     loaded = _load(request)
     recording = Recording(request.mode, request.limit)
     random.seed(SEED)
 
     def torch_imported() -> None:
+        nonlocal forkable
         import torch
 
+        # What is set before torch is imported may be meant for its import.
+        forkable = dict(os.environ) == environment
         # A program that sets no seed must draw the same numbers in every trial, or nothing could be compared.
         torch.manual_seed(SEED)
         if "numpy" in sys.modules:
@@ -70,13 +76,34 @@ def main(request_path: str, answer_path: str) -> None:
         recording.start(code=loaded.code, root=loaded.search_path)
 
     after_import("torch", torch_imported)
-    trial = recording.run(lambda: program.run(loaded))
-    with open(answer_path, "wb") as answer:
-        pickle.dump(trial, answer)
+    trial = recording.run(lambda: program.run(loaded), variables=lambda: dict(vars(sys.modules["__main__"])))
+    trial.modules = [name for name in list(sys.modules) if name not in known and _installed(name)]
+    trial.forkable = forkable and threading.active_count() == 1
+    return trial
+
+
+def _installed(name: str) -> bool:
+    from torchsan.fix.files import is_users
+
+    path = getattr(sys.modules.get(name), "__file__", None)
+    return isinstance(path, str) and not is_users(os.path.realpath(path)) and not name.startswith("torchsan")
+
+
+def answer(request: Request, answer_path: str) -> None:
+    """Run, write what was found, and end the process."""
+    trial = perform(request)
+    with open(answer_path, "wb") as file:
+        pickle.dump(trial, file)
     sys.stdout.flush()
     sys.stderr.flush()
     # The program's threads and exit handlers had their run: a trial ends here, whatever they still wait for.
     os._exit(0)
+
+
+def main(request_path: str, answer_path: str) -> None:
+    with open(request_path, "rb") as file:
+        request: Request = pickle.load(file)
+    answer(request, answer_path)
 
 
 if __name__ == "__main__":

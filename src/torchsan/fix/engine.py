@@ -6,21 +6,15 @@ from collections.abc import Callable
 
 from torchsan.errors import UsageError
 from torchsan.fix.candidates import Candidate, Sources, candidates
+from torchsan.fix.compare import How, compare, told
+from torchsan.fix.evidence import HEALED, Evidence
+from torchsan.fix.identity import Change, Place, maker, place
 from torchsan.fix.labs import Lab
 from torchsan.fix.outcome import Mend, Outcome, as_written
-from torchsan.fix.proof import (
-    BY_REFERENCE,
-    MAYBE_BY_REFERENCE,
-    Case,
-    Verdict,
-    compare,
-    judge,
-    proved_by_reference,
-    same_write,
-)
-from torchsan.fix.source import Edit, Source, line_map, real
+from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Kind, Verdict, judge, lasting
+from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Mode, Trial
-from torchsan.model import Finding
+from torchsan.model import Finding, Span
 from torchsan.model.source import real_path
 
 Key = tuple[object, ...]
@@ -40,8 +34,10 @@ class Engine:
         self.files: dict[str, Source] = {}
         self.changed: dict[str, Source] = {}
         self._first: Trial | None = None
+        # The healed run of the program with the edits accepted so far, and of the program as it was.
         self._reference: Trial | None = None
-        self._healed_once = False
+        self._first_reference: Trial | None = None
+        self._evidence: Evidence | None = None
 
     def run(self) -> Outcome:
         self.tell("running the program under the recorder")
@@ -64,7 +60,7 @@ class Engine:
                 current = outcome.last = after
             outcome.mends += mends
         outcome.forget_what_is_gone()
-        _settle(outcome)
+        self._settle(outcome)
         if all(mend.proved for mend in outcome.mends if mend.candidate is not None):
             outcome.changed = {p: s for p, s in self.changed.items() if s.raw != self.files[p].raw}
         outcome.runs = self.lab.runs
@@ -73,7 +69,7 @@ class Engine:
     def _run(self, changed: dict[str, Source], mode: Mode) -> Trial:
         trial = self.lab.run(changed, mode)
         escaped = self._first is not None and bool(self._first.error)
-        same = self._reference is not None and trial.status == self._reference.status
+        same = self._reference is not None and trial.exit_code == self._reference.exit_code
         if not trial.error and (escaped or same):
             # Errors are not caught by the program: an exit code is what it means to say.
             trial.status = 0
@@ -83,17 +79,17 @@ class Engine:
     def _mend_together(self, target: Finding, before: Trial) -> tuple[list[Mend], Trial | None]:
         """The first idea for every overwritten value at once: the healed run tells them all, not only the first."""
         reference = self._healed(target) if target.code in BY_REFERENCE else None
-        others = _other_writes(target, reference) if reference is not None else []
+        others = self._other_writes(target, reference) if reference is not None else []
         if reference is None or not others:
             return [], None
         ideas = [(finding, list(candidates(finding, self.sources))) for finding in (target, *others)]
-        tried = {_place(finding): 0 for finding, _ in ideas}
+        tried = {self._place(finding): 0 for finding, _ in ideas}
         changed: dict[str, Source] = {}
         for _ in range(TOGETHER):
             together = [
-                (finding, known[tried[_place(finding)]])
+                (finding, known[tried[self._place(finding)]])
                 for finding, known in ideas
-                if tried[_place(finding)] < len(known)
+                if tried[self._place(finding)] < len(known)
             ]
             changed = _merged([candidate for _, candidate in together])
             if len(together) < 2 or not changed:
@@ -104,10 +100,10 @@ class Engine:
             if not stubborn:
                 break
             # The next idea for those that the first did not help.
-            tried.update({place: tried[place] + 1 for place in stubborn})
-        if after.failed or after.alarms or compare(reference, after, whole=True):
+            tried.update({key: tried[key] + 1 for key in stubborn})
+        if after.failed or after.alarms or compare(reference, after, How()):
             return [], None
-        words = proved_by_reference(after)
+        words = f"runs; {told(after, HEALED)}"
         mends = [Mend(as_written(finding, self.sources, self.files)) for finding, _ in together]
         for mend, (_, candidate) in zip(mends, together, strict=True):
             mend.candidate, mend.verdict = candidate, Verdict("proved", words, equal=True)
@@ -116,35 +112,68 @@ class Engine:
         for path, source in changed.items():
             self.changed[path] = source
             self.sources = self.sources.with_file(source)
+        self._evidence = None
         return mends, after
 
-    def _place_before(self, finding: Finding, changed: dict[str, Source]) -> tuple[str, int]:
+    def _place(self, finding: Finding) -> tuple[Place | None, Place | None]:
+        """The write, and the layer that makes it: two layers may write at one call."""
+        source, made = self.sources.get(finding.primary.path), maker(finding)
+        return place(source, finding.primary), place(self.sources.get(made.path), made) if made is not None else None
+
+    def _place_before(self, finding: Finding, changed: dict[str, Source]) -> tuple[Place | None, Place | None]:
         """Where the write of a finding stood before the edits."""
-        path, line = _place(finding)
-        old, new = self.sources.get(path), changed.get(path)
-        return path, (line_map(old, new).get(line, 0) if old is not None and new is not None else line)
+
+        def before(span: Span | None) -> Place | None:
+            path = real(real_path(span.path)) if span is not None else ""
+            old, new = self.sources.get(path), changed.get(path)
+            return Change(old, new).before(span) if old is not None and new is not None else place(old, span)
+
+        return before(finding.primary), before(maker(finding))
+
+    def _other_writes(self, target: Finding, reference: Trial) -> list[Finding]:
+        """Findings of the healed run about other writes than this one, one for each write."""
+        seen = {self._place(target)}
+        found = []
+        for finding in reference.alarms:
+            if finding.code in BY_REFERENCE and self._place(finding) not in seen:
+                seen.add(self._place(finding))
+                found.append(finding)
+        return found
 
     def _mend(self, target: Finding, before: Trial) -> tuple[Mend, Trial | None]:
         mend = Mend(as_written(target, self.sources, self.files))
         partial: Step | None = None
+        unproved: Step | None = None
         for candidate in candidates(target, self.sources):
             if self.lab.runs >= self.budget:
                 mend.dropped.append((candidate.title, "not tried: too many runs"))
                 break
-            verdict, after, lasting = self._try(candidate, target, before)
+            verdict, after, goes_on = self._try(candidate, target, before)
             if verdict.kind == "dropped":
                 mend.dropped.append((candidate.title, verdict.words))
-            elif verdict.kind == "proved" or (verdict.equal and not lasting):
+            elif verdict.kind == "proved" or (verdict.kind == "progress" and verdict.equal and not goes_on):
                 return self._accept(mend, (candidate, verdict, after), before), after
+            elif verdict.kind == "runs":
+                unproved = unproved or (candidate, verdict, after)
+                mend.dropped.append((candidate.title, verdict.words))
             else:
                 # What is left may be one more fault of this write, or of its kind: another candidate may mend all.
                 partial = partial or (candidate, verdict, after)
-        if partial is None:
+        if partial is not None and not before.failed:
+            partial = None  # what is not proved is not built upon where the program runs without it
+        step = partial or unproved
+        if step is None:
             reasons = {why for _, why in mend.dropped}
             if len(reasons) == 1 and reasons.pop().startswith("it fails") and self.lab.runs < self.budget:
                 self._check_again()
             return mend, None
-        return self._accept(mend, partial, before), partial[2]
+        if step is unproved:
+            mend.dropped = [(title, why) for title, why in mend.dropped if title != step[0].title]
+            if not before.failed:
+                # The program runs without it: an edit that nobody proved is shown, and the search goes on without it.
+                mend.idea, mend.verdict = step[0], step[1]
+                return mend, None
+        return self._accept(mend, step, before), step[2]
 
     def _try(self, candidate: Candidate, target: Finding, before: Trial) -> tuple[Verdict, Trial, bool]:
         """Run a candidate and judge it; the last value tells whether the same write goes on doing harm."""
@@ -155,23 +184,25 @@ class Engine:
         after = self._run({**self.changed, new.path: new}, "watch")
         case = Case(target, before, reference, after, candidate.source, new)
         verdict = judge(case)
-        if reference is None and self._healed_once and not before.failed and verdict.kind != "dropped":
-            # The healed run has shown what the program computes: an edit for something else must not change that.
-            problem = compare(self._reference or before, after, whole=True)
-            if problem:
-                verdict = Verdict("dropped", f"it changes what the program computes: {problem}")
-        if verdict.kind == "progress" and reference is not None:
+        if verdict.kind == "runs":
+            verdict = self._weigh(case)
+        elif verdict.kind == "progress" and reference is not None and target.code in BY_REFERENCE:
             verdict = self._checked_by_healing(reference, new)
-        return verdict, after, any(same_write(case, found) for found in after.alarms)
+        return verdict, after, lasting(case)
+
+    def _weigh(self, case: Case) -> Verdict:
+        if self._evidence is None:
+            self._evidence = Evidence(self._run, self.sources.get, dict(self.changed), self.tell)
+        return self._evidence.weigh(case)
 
     def _checked_by_healing(self, reference: Trial, new: Source) -> Verdict:
         """While other faults stop the program only its healed run can show that an edit changed nothing else."""
         self.tell("running the candidate healed")
         healed = self._run({**self.changed, new.path: new}, "heal")
-        problem = compare(reference, healed, whole=True)
+        problem = compare(reference, healed, How())
         if problem:
             return Verdict("dropped", problem)
-        words = f"this fault is gone, and all {healed.gradients} gradients equal the reference; another fault follows"
+        words = f"this fault is gone; healed, {told(healed, HEALED)}; another fault follows"
         return Verdict("progress", words, equal=bool(healed.passes))
 
     def _accept(self, mend: Mend, step: Step, before: Trial) -> Mend:
@@ -182,6 +213,7 @@ class Engine:
         self.files.setdefault(new.path, mend.candidate.source)
         self.changed[new.path] = new
         self.sources = self.sources.with_file(new)
+        self._evidence = None
         if not mend.verdict.equal:
             # The edit changes what the program computes: the healed run of before is no measure any more.
             self._reference = None
@@ -201,23 +233,41 @@ class Engine:
         if self._reference is None:
             self.tell("running it healed, for the reference")
             self._reference = self._run(dict(self.changed), "heal")
-            self._healed_once = True
+            if not self.changed:
+                self._first_reference = self._reference
             self.sources.aliases = self._reference.aliases
             if self._reference.error and not self._reference.passes:
                 self._check_again()
         return self._reference
 
+    def _settle(self, outcome: Outcome) -> None:
+        """Edits that were but a step towards a clean program count only if the steps after them led there."""
+        last = outcome.last
+        assert last is not None
+        whole = ""
+        for mend in outcome.accepted:
+            assert mend.verdict is not None
+            if last.failed:
+                # No edit is called verified as long as its program ends in an error.
+                words = "this fault is gone, but not proved: the program still stops at another one"
+                mend.verdict = Verdict("progress", words)
+            elif mend.verdict.kind == "progress" and mend.verdict.equal:
+                mend.verdict = Verdict("proved", mend.verdict.words, equal=True)
+            elif mend.verdict.kind == "progress":
+                whole = whole or self._as_a_whole(last, outcome)
+                kind: Kind = "proved" if whole.startswith("together") else "runs"
+                mend.verdict = Verdict(kind, whole)
 
-def _settle(outcome: Outcome) -> None:
-    """Edits that were but a step towards a clean program count only if the steps after them led there."""
-    assert outcome.last is not None
-    for mend in outcome.mends:
-        if mend.verdict is not None and outcome.last.failed:
-            # No edit is called verified as long as its program ends in an error.
-            words = "this fault is gone, but not proved: the program still stops at another one"
-            mend.verdict = Verdict("progress", words)
-        elif mend.verdict is not None and not mend.proved:
-            mend.verdict = Verdict("proved", "runs together with the other edits, and the fault is gone")
+    def _as_a_whole(self, last: Trial, outcome: Outcome) -> str:
+        """All edits together against the program as it was, with saved values kept and refused writes made."""
+        codes = {mend.finding.code for mend in outcome.accepted}
+        if codes <= BY_REFERENCE | MAYBE_BY_REFERENCE:
+            self._first_reference = self._first_reference or self._run({}, "heal")
+            if not self._first_reference.failed and not compare(self._first_reference, last, How()):
+                slopes = self._run(dict(self.changed), "slopes").slopes if last.passes else []
+                if not last.passes or (slopes and all(one.agree() for one in slopes)) or codes <= BY_REFERENCE:
+                    return f"together with the other edits it runs; {told(last, HEALED)}"
+        return "runs, not proved: the fault is gone together with the other edits"
 
 
 def _extra(before: Trial, after: Trial) -> int:
@@ -234,23 +284,10 @@ def _merged(chosen: list[Candidate]) -> dict[str, Source]:
     return {path: source for path, source in merged.items() if source is not None} if all(merged.values()) else {}
 
 
-def _other_writes(target: Finding, reference: Trial) -> list[Finding]:
-    """Findings of the healed run about other writes than this one, one for each write."""
-    seen = {_place(target)}
-    found = []
-    for finding in reference.alarms:
-        if finding.code in BY_REFERENCE and _place(finding) not in seen:
-            seen.add(_place(finding))
-            found.append(finding)
-    return found
-
-
-def _place(finding: Finding) -> tuple[str, int]:
-    return real(real_path(finding.primary.path)), finding.primary.line
-
-
 def _key(finding: Finding) -> Key:
-    return (finding.code, real(real_path(finding.primary.path)), finding.primary.line, finding.message)
+    made = maker(finding)
+    layer = (made.line, made.column) if made is not None else None
+    return (finding.code, real(real_path(finding.primary.path)), finding.primary.line, layer, finding.message)
 
 
 def _next_target(trial: Trial, given_up: dict[Key, int], accepted: int) -> Finding | None:

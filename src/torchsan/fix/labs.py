@@ -1,4 +1,4 @@
-"""Where candidates are run: a fresh interpreter each, with the edited sources laid over the files."""
+"""Where candidates are run: a process each, with the edited sources laid over the files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torchsan.fix.capture_child import CaptureRequest
 from torchsan.fix.child import Request
 from torchsan.fix.source import Source
 from torchsan.fix.trial import Mode, Trial
+from torchsan.fix.warm import Order, Warm
 
 # Sets of strings are ordered by hash: the same in every trial.
 SAME = {"PYTHONHASHSEED": "0"}
@@ -29,10 +30,12 @@ class Lab(Protocol):
 
     def run(self, changed: dict[str, Source], mode: Mode) -> Trial: ...
 
+    def close(self) -> None: ...
+
 
 @dataclass(slots=True)
 class Subprocess:
-    """Runs a script or module as a command line would."""
+    """Runs a script or module as a command line would: first in a fresh interpreter, then in forks of a warm one."""
 
     script: str | None
     module: str | None
@@ -40,9 +43,17 @@ class Subprocess:
     limit: int | None = None
     timeout: float = 600.0
     sandbox: bool = False
+    fork: bool = True
     runs: int = 0
+    # How many of the runs were forks.
+    forks: int = 0
+    _warm: Warm | None = None
+    _modules: tuple[str, ...] = ()
 
     def run(self, changed: dict[str, Source], mode: Mode) -> Trial:
+        if not self.runs and self.fork and hasattr(os, "fork"):
+            # Imports torch while the first run is at work.
+            self._warm = Warm(_environment())
         self.runs += 1
         files = {path: source.raw for path, source in changed.items()}
         script = os.path.abspath(self.script) if self.sandbox and self.script else self.script
@@ -58,7 +69,33 @@ class Subprocess:
         if self.sandbox:
             folder = os.path.join(scratch, "work")
             os.mkdir(folder)
-        return _in_a_process("torchsan.fix.child", request, scratch, folder, self.timeout)
+        trial = self._forked(request, scratch, folder) if self.runs > 1 else None
+        if trial is None:
+            trial = _in_a_process("torchsan.fix.child", request, scratch, folder, self.timeout)
+        if self.runs == 1:
+            self._modules = tuple(trial.modules)
+            if not trial.forkable:
+                self.close()
+        return trial
+
+    def _forked(self, request: Request, scratch: str, folder: str) -> Trial | None:
+        if self._warm is None:
+            return None
+        answer, output = os.path.join(scratch, "answer"), os.path.join(scratch, "output")
+        done = self._warm.run(Order(request, answer, output, folder, self.timeout, self._modules))
+        if done is None:
+            self.close()
+            return None
+        self.forks += 1
+        with open(output, "rb") as file:
+            text = file.read().decode(errors="replace")
+        return _late(self.timeout, text) if done.timed_out else _answer(answer, done.status, text)
+
+    def close(self) -> None:
+        """End the warm process."""
+        if self._warm is not None:
+            self._warm.close()
+            self._warm = None
 
 
 @dataclass(slots=True)
@@ -77,6 +114,9 @@ class Captures:
         request = CaptureRequest(self.target, self.methods, self.budget, files)
         with tempfile.TemporaryDirectory(prefix="torchsan-fix-") as scratch:
             return _in_a_process("torchsan.fix.capture_child", request, scratch, os.getcwd(), self.timeout)
+
+    def close(self) -> None:
+        """Nothing is left running."""
 
 
 def _in_a_process(module: str, request: object, scratch: str, folder: str, timeout: float) -> Trial:
@@ -97,9 +137,11 @@ def _in_a_process(module: str, request: object, scratch: str, folder: str, timeo
         ended = _wait(process, timeout)
         output.seek(0)
         text = output.read().decode(errors="replace")
-    if not ended:
-        return Trial(error=f"the program did not end within {timeout:.0f} seconds", timed_out=True, output=text)
-    return _answer(answer, process.returncode, text)
+    return _answer(answer, process.returncode, text) if ended else _late(timeout, text)
+
+
+def _late(timeout: float, text: str) -> Trial:
+    return Trial(error=f"the program did not end within {timeout:.0f} seconds", timed_out=True, output=text)
 
 
 def _environment() -> dict[str, str]:
@@ -118,8 +160,15 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> bool:
         return False
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            _end_with_children(process.pid)
             process.wait()
+
+
+def _end_with_children(pid: int) -> None:
+    if hasattr(os, "killpg"):
+        os.killpg(pid, signal.SIGKILL)
+    else:  # Windows has no groups of processes; its own tool follows the tree
+        subprocess.run(["taskkill", "/F", "/T", "/PID", str(pid)], capture_output=True)
 
 
 def _answer(path: str, status: int, text: str) -> Trial:

@@ -34,6 +34,9 @@ class Live:
         self._functions: dict[str, list[FunctionType]] = {}
         self._copy()  # says at once when that cannot be done
 
+    def close(self) -> None:
+        """Nothing is left running."""
+
     def _copy(self) -> Any:
         try:
             return copy.deepcopy(self.call)
@@ -45,10 +48,11 @@ class Live:
         function, args, kwargs = self._copy()
         recording = Recording(mode, self.limit)
 
-        def body() -> None:
+        def body() -> Any:
             result = function(*args, **kwargs)
             if not recording.passes and isinstance(result, torch.Tensor) and result.requires_grad:
                 result.sum().backward()
+            return result
 
         for path in changed:
             # Functions made later get their code from these.

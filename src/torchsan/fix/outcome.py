@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from torchsan.fix.candidates import Candidate, Sources
+from torchsan.fix.files import is_users
 from torchsan.fix.proof import Verdict
 from torchsan.fix.source import Source, diff, line_map, real
 from torchsan.fix.trial import Trial
 from torchsan.model import Applicability, Finding, Fix, Span
 from torchsan.model.source import real_path, shown_path
+from torchsan.rules import all_rules
 
 
 @dataclass(slots=True)
@@ -18,6 +20,8 @@ class Mend:
 
     finding: Finding
     candidate: Candidate | None = None
+    # The best edit that could not be proved, where the program runs without it.
+    idea: Candidate | None = None
     verdict: Verdict | None = None
     cost_bytes: int = 0
     dropped: list[tuple[str, str]] = field(default_factory=list)
@@ -28,24 +32,35 @@ class Mend:
 
     @property
     def proved(self) -> bool:
-        return self.verdict is not None and (self.verdict.kind == "proved" or self.verdict.equal)
+        return self.verdict is not None and self.verdict.kind == "proved"
 
     def shown(self) -> Finding:
         """The finding with its fix: the proved edit, else the ideas that nobody could prove."""
-        if self.candidate is None or self.verdict is None:
+        chosen = self.candidate or self.idea
+        if chosen is None or self.verdict is None:
             notes = tuple(f"tried and dropped: {title} ({_short(why)})" for title, why in self.dropped[:4])
             if notes:
                 notes = (f"no edit could be proved, of {len(self.dropped)} that were tried", *notes)
             else:
-                notes = ("no rewrite that could be tried is known for this place",)
+                notes = (_why_not(self.finding),)
             return replace(self.finding, notes=self.finding.notes + notes)
-        after = self.candidate.result()
+        after = chosen.result()
         assert after is not None
         tried = [{"title": title, "why": why} for title, why in self.dropped]
         proof = {"summary": self.verdict.words, "equals_reference": self.verdict.equal, "dropped": tried}
         label: Applicability = "verified" if self.proved else "unsafe"
-        changes = diff(self.candidate.source, after)
-        return replace(self.finding, fixes=(Fix(self.candidate.title, label, changes, self.cost_bytes, proof),))
+        changes = diff(chosen.source, after)
+        return replace(self.finding, fixes=(Fix(chosen.title, label, changes, self.cost_bytes, proof),))
+
+
+def _why_not(finding: Finding) -> str:
+    """One sentence for a finding without any candidate."""
+    if not any(is_users(real(real_path(span.path))) for span in finding.spans):
+        return "not mended: the lines are those of an installed library, which is never edited"
+    rule = all_rules().get(finding.code)
+    if rule is None or not rule.fixes:
+        return f"not mended: what {finding.code} asks for is a decision that no edit can take"
+    return "not mended: no rewrite is known for a line of this form"
 
 
 def _short(text: str) -> str:
@@ -61,6 +76,8 @@ class Outcome:
     files: dict[str, Source] = field(default_factory=dict)
     changed: dict[str, Source] = field(default_factory=dict)
     runs: int = 0
+    forks: int = 0
+    seconds: float = 0.0
     last: Trial | None = None
 
     @property

@@ -1,8 +1,9 @@
-"""One run of something in this process, under the recorder or healed, on the tape."""
+"""One run of something in this process, under the recorder or in another mode, on the tape."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,8 @@ from torchsan.model import Finding, Report
 from torchsan.model.source import real_path
 from torchsan.observe import program
 from torchsan.observe.program import StopProgram
+
+MOST_PRINTED = 200_000
 
 
 class Recording:
@@ -26,29 +29,46 @@ class Recording:
         self._heal: Any = None
         self._answers: Any = None
         self._aliases: Any = None
+        self._copies: Any = None
+        # What else the mode needs: started last, stopped first.
+        self._extras: list[Any] = []
+        self._began = time.perf_counter()
 
     def start(self, *, code: Any = None, root: str = "") -> None:
         """Called once torch is imported."""
+        from torchsan.fix import keeping
         from torchsan.fix.tape import Tape
-        from torchsan.observe.recorder import Recorder
         from torchsan.observe.sites import add_user_root
 
         if root:
             add_user_root(root)
-        self._tape = Tape(self.limit, weigh=self.mode == "watch")
+        self._copies = keeping.new_log()
+        healed = self.mode in ("heal", "scramble")
+        self._tape = Tape(self.limit, weigh=self.mode == "watch", retain=healed)
         self._tape.start()
-        if self.mode == "heal":
-            from torchsan.fix.aliases import AliasLog
-            from torchsan.observe.healing import heal
+        if healed:
+            self._start_healed(code)
+        elif self.mode == "watch":
+            self._start_watched(code)
+        self._extras = _extras(self.mode)
+        for extra in self._extras:
+            extra.start()
 
-            self._aliases = AliasLog()
-            self._aliases.start()
-            self._heal = heal(codes=[code] if code is not None else [])
-            # Healed, the program goes on: every value that was overwritten and then needed is told.
-            self.report = self._heal.__enter__()
-            return
+    def _start_healed(self, code: Any) -> None:
+        from torchsan.fix.aliases import AliasLog
+        from torchsan.observe.healing import heal
+
+        self._aliases = AliasLog()
+        self._aliases.start()
+        self._heal = heal(codes=[code] if code is not None else [])
+        # Healed, the program goes on: every value that was overwritten and then needed is told.
+        self.report = self._heal.__enter__()
+
+    def _start_watched(self, code: Any) -> None:
         from torchsan.fix.answers import CaptureAnswers
+        from torchsan.observe.recorder import Recorder
 
+        self._copies.start()
         self._answers = CaptureAnswers()
         self._answers.start()
         self._recorder = Recorder(self.report)
@@ -62,13 +82,20 @@ class Recording:
         """Backward passes so far."""
         return len(self._tape.passes) if self._tape is not None else 0
 
-    def run(self, body: Callable[[], Any]) -> Trial:
-        """Run to the end, to the limit or to the first error."""
+    def run(self, body: Callable[[], Any], *, variables: Callable[[], dict[str, Any]] | None = None) -> Trial:
+        """Run to the end, to the limit or to the first error.
+
+        A script says what it ends with in its variables, and may return an exit code; a function returns a result.
+        """
         trial = Trial()
         error: BaseException | None = None
+        result: Any = None
+        printed = _Printed(sys.stdout)
+        sys.stdout = printed
         try:
-            status = body()
-            trial.status = program.exit_status(status) if isinstance(status, (int, str)) else 0
+            result = body()
+            if variables is not None:
+                trial.status = trial.exit_code = program.exit_status(result)
         except StopProgram:
             trial.stopped = True
         except KeyboardInterrupt:
@@ -76,24 +103,41 @@ class Recording:
             raise
         except BaseException as raised:
             error = raised
+        finally:
+            if sys.stdout is printed:
+                sys.stdout = printed.original
         self._finish(error)
+        trial.printed = printed.text
         if error is not None:
             trial.error = _one_line(error)
             trial.explained = isinstance(getattr(error, "__torchsan__", None), list)
+        self._take(trial, variables() if variables is not None else {}, None if variables is not None else result)
+        trial.seconds = time.perf_counter() - self._began
+        return trial
+
+    def _take(self, trial: Trial, variables: dict[str, Any], result: Any) -> None:
         if self._tape is not None:
             trial.passes, trial.steps, trial.kept = self._tape.passes, self._tape.steps, self._tape.kept
             trial.stopped = trial.stopped or self._tape.stopped
+            if not trial.error and not trial.stopped:
+                trial.ends = self._tape.endings.found(variables, result)
+        trial.slopes = [slopes for extra in self._extras for slopes in getattr(extra, "found", ())]
+        trial.copies = self._copies.copies if self._copies is not None else 0
+        trial.copies_written = self._copies is not None and self._copies.written
         trial.aliases = self._aliases.found if self._aliases is not None else {}
         trial.answers = self._answers.found if self._answers is not None else []
         trial.findings = [with_full_paths(finding) for finding in self.report.findings]
         trial.troubles = list(self.report.notes)
-        return trial
 
     def _finish(self, error: BaseException | None) -> None:
+        for extra in reversed(self._extras):
+            extra.stop()
         if self._recorder is not None:
             if error is not None:
                 self._recorder.explain(error)
             self._recorder.stop()
+        if self._copies is not None:
+            self._copies.stop()
         if self._aliases is not None:
             self._aliases.stop()
         if self._heal is not None:
@@ -103,6 +147,41 @@ class Recording:
         if self._tape is not None:
             self._tape.stop()
         sys.stdout.flush()
+
+
+def _extras(mode: Mode) -> list[Any]:
+    from torchsan.fix import draws, literal, slopes
+
+    made: dict[str, list[Callable[[], Any]]] = {
+        "watch": [],
+        "heal": [literal.Literal],
+        "scramble": [literal.Literal, literal.Scramble],
+        "uncached": [literal.Uncached],
+        "slopes": [slopes.Meter],
+    }
+    return [draws.SameDraws(), *(make() for make in made[mode])]
+
+
+class _Printed:
+    """Stands for standard output, and keeps what goes there."""
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+        self._parts: list[str] = []
+        self._size = 0
+
+    def write(self, text: str) -> int:
+        if self._size < MOST_PRINTED:
+            self._parts.append(text)
+            self._size += len(text)
+        return int(self.original.write(text) or 0)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
 
 
 def with_full_paths(finding: Finding) -> Finding:

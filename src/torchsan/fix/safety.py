@@ -182,5 +182,5 @@ _JUDGES = {
     "out_of_place": _unseen_write,
     "fresh_result": _unseen_write,
     "inplace_false": _inner_layer,
-    "deep_copy": _copy_of_a_snapshot,
+    "kept_copy": _copy_of_a_snapshot,
 }

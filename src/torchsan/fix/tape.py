@@ -10,39 +10,33 @@ import torch
 import torch.autograd
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from torchsan.fix.digests import digest
+from torchsan.fix.endings import Endings
+from torchsan.fix.keeping import is_copy
 from torchsan.fix.trial import Digest, Leaf, Pass, Step
 from torchsan.observe import nodes
 from torchsan.observe.patches import Patches
 from torchsan.observe.program import StopProgram
 
-ENTRIES = 512
-
-
-def digest(tensor: torch.Tensor) -> Digest:
-    with torch.no_grad():
-        plain = tensor.detach()
-        dtype = str(plain.dtype).removeprefix("torch.")
-        if plain.layout != torch.strided:
-            plain = plain.to_dense()
-        flat = plain.reshape(-1)
-        if flat.is_complex():
-            flat = torch.view_as_real(flat).reshape(-1)
-        flat = flat.to("cpu", torch.float64)
-        chosen = flat[:: math.ceil(flat.numel() / ENTRIES)] if flat.numel() > ENTRIES else flat
-        return Digest(tuple(plain.shape), dtype, float(flat.norm()), float(flat.sum()), tuple(chosen.tolist()))
+# A long run is taken down more sparsely as it goes on: entries of each tensor up to this number of passes.
+SPARSER = ((10, 512), (100, 32))
+LEAST = 4
 
 
 class Tape:
     """On while the program runs; ends it after so many backward passes."""
 
-    def __init__(self, limit: int | None, *, weigh: bool) -> None:
+    def __init__(self, limit: int | None, *, weigh: bool, retain: bool = False) -> None:
         self.limit = limit
+        # Graphs are kept after use, so that one that is used twice does not stop the program.
+        self.retain = retain
         # Reading what a healed graph keeps would unpack it, and so take part in what is measured.
         self.weigh = weigh
         self.kept: list[int] = []
         self.passes: list[Pass] = []
         self.steps: list[Step] = []
         self.stopped = False
+        self.endings = Endings()
         self._patches = Patches()
         self._run: Any = None
         self._hook: Any = None
@@ -51,40 +45,49 @@ class Tape:
         self._run = torch.autograd._engine_run_backward
         self._patches.set(torch.autograd, "_engine_run_backward", self._backward)
         self._hook = register_optimizer_step_pre_hook(self._step)
+        self.endings.start()
 
     def stop(self) -> None:
         self._patches.remove()
         self._hook.remove()
+        self.endings.stop()
 
     def _backward(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = [t for t in (outputs if isinstance(outputs, (tuple, list)) else (outputs,)) if _is_tensor(t)]
-        leaves, kept = _reach(tensors, weigh=self.weigh)
+        leaves, kept = reach(tensors, weigh=self.weigh)
         self.kept.append(kept)
+        if self.retain and len(args) > 1:
+            args = (args[0], True, *args[2:])
         result = self._run(outputs, *args, **kwargs)
-        found = [Leaf(digest(leaf), _gradient(leaf)) for leaf in leaves]
+        entries = self._entries()
+        found = [Leaf(digest(leaf, entries), _gradient(leaf, entries)) for leaf in leaves if not is_copy(leaf)]
         # `torch.autograd.grad` leaves nothing on the leaves: what it returns stands for itself.
         given = [t for t in result if _is_tensor(t)] if isinstance(result, (tuple, list)) else []
-        found += [Leaf(digest(t), digest(t)) for t in given]
-        self.passes.append(Pass(tuple(digest(t) for t in tensors), tuple(found)))
+        found += [Leaf(digest(t, entries), digest(t, entries)) for t in given]
+        self.passes.append(Pass(tuple(digest(t, entries) for t in tensors), tuple(found)))
         if self.limit is not None and len(self.passes) >= self.limit:
             self.stopped = True
             raise StopProgram
         return result
 
+    def _entries(self) -> int:
+        return next((entries for passes, entries in SPARSER if len(self.passes) < passes), LEAST)
+
     def _step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.endings.stepped(optimizer)
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self.steps.append(Step(type(optimizer).__name__, tuple(digest(g) for g in gradients)))
+        self.steps.append(Step(type(optimizer).__name__, tuple(digest(g, self._entries()) for g in gradients)))
 
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _gradient(leaf: torch.Tensor) -> Digest | None:
-    return digest(leaf.grad) if leaf.grad is not None else None
+def _gradient(leaf: torch.Tensor, entries: int) -> Digest | None:
+    return digest(leaf.grad, entries) if leaf.grad is not None else None
 
 
-def _reach(outputs: list[torch.Tensor], *, weigh: bool) -> tuple[list[torch.Tensor], int]:
+def reach(outputs: list[torch.Tensor], *, weigh: bool) -> tuple[list[torch.Tensor], int]:
     """The leaves that a backward will reach, and the bytes that its graph keeps."""
     leaves: dict[int, torch.Tensor] = {}
     kept: dict[object, int] = {}

@@ -8,7 +8,10 @@ from typing import Literal
 
 from torchsan.model import Finding
 
-Mode = Literal["watch", "heal"]
+# watch: under the recorder. heal: saved values are kept, refused writes are made all the same. scramble: that, and
+# steps set parameters to fixed random values. slopes: losses are computed again beside the parameters. uncached:
+# autocast keeps no copies of weights.
+Mode = Literal["watch", "heal", "scramble", "slopes", "uncached"]
 
 # Relative to the largest entry; in-place and out-of-place twins differ by rounding at most.
 TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float16": 2e-2, "bfloat16": 5e-2}
@@ -83,7 +86,42 @@ class Alias:
     whole: bool
 
 
+ValueKind = Literal["parameter", "buffer", "optimizer state", "variable", "result"]
 Aliases = dict[tuple[str, int], list[Alias]]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Something that the run ended with: what it is, under which name, and the tensor, number or text itself."""
+
+    kind: ValueKind
+    name: str
+    value: Digest | str
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """The derivative of a loss along a direction of some leaves: by autograd, and by differences of losses."""
+
+    leaves: int
+    told: float
+    measured: float
+    agrees: bool
+    # Whether the pass reaches these leaves at all; else autograd tells that there is no slope.
+    reached: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """One backward pass measured: every direction tried, and the leaves that could not be reached."""
+
+    tried: tuple[Slope, ...]
+    missed: int
+
+    def agree(self, *, cut: bool = True) -> bool:
+        """Leaves that a pass does not reach count only where an edit may have cut them off."""
+        known = [slope for slope in self.tried if slope.reached or cut]
+        return any(slope.reached for slope in known) and not self.missed and all(slope.agrees for slope in known)
 
 
 @dataclass(slots=True)
@@ -94,6 +132,20 @@ class Trial:
     steps: list[Step] = field(default_factory=list)
     # What captured models answer in eager mode, one entry for each input that was tried.
     answers: list[Pass] = field(default_factory=list)
+    # What was there at the end: parameters, buffers, state of optimizers, variables, results.
+    ends: list[Value] = field(default_factory=list)
+    # What it printed.
+    printed: str = ""
+    # Measured by differences, for the first passes.
+    slopes: list[Slopes] = field(default_factory=list)
+    # A copy that was kept for a holder was itself written later: the sharing may be meant.
+    copies_written: bool = False
+    # How many copies were made for holders.
+    copies: int = 0
+    # Installed modules that the program imported, and whether a fork of a process that has them is the same.
+    modules: list[str] = field(default_factory=list)
+    forkable: bool = True
+    seconds: float = 0.0
     # Bytes that each graph kept, also that of a backward that then failed.
     kept: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -101,7 +153,9 @@ class Trial:
     aliases: Aliases = field(default_factory=dict)
     error: str = ""
     explained: bool = False
+    # Set to 0 where the program means to say something by its exit code.
     status: int = 0
+    exit_code: int = 0
     stopped: bool = False
     timed_out: bool = False
     output: str = ""

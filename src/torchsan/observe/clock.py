@@ -66,6 +66,8 @@ class Clock:
     def __init__(self) -> None:
         self.home = get_ident()
         self.threaded = False
+        # Counts moments; the native part, which notes writes by itself, brings its own while it serves.
+        self.next_moment: Callable[[], int] = _moments.__next__
         self._users = 0
         self._listeners: list[Callable[[], None]] = []
 
@@ -95,7 +97,7 @@ class Clock:
             self.threaded = True
             for listener in self._listeners:
                 listener()
-        return Stamp(compat.thread_sequence() if number is None else number, get_ident(), next(_moments))
+        return Stamp(compat.thread_sequence() if number is None else number, get_ident(), self.next_moment())
 
     def of_node(self, number: int, metadata: Any) -> int:
         """When a node was made: its own number, and the moment that its metadata holds if threads take part.
@@ -106,6 +108,10 @@ class Clock:
             return Stamp(number, UNKNOWN, LATEST)
         stamp = getattr(metadata, "stamp", None)
         return Stamp(number, stamp.thread, stamp.moment) if stamp is not None else number
+
+    def of_write(self, number: int, thread: int, moment: int) -> int:
+        """When a write was made that the native part noted."""
+        return Stamp(number, thread, moment) if self.threaded or thread != self.home else number
 
 
 clock = Clock()

@@ -61,6 +61,12 @@ def _maker_of(layer: Any) -> Site | None:
     return known[1] if type(asked) in (bool, int) and asked else None
 
 
+def maker_at(address: int) -> Site | None:
+    """The constructor of the in-place layer that lives at this address, if one still does."""
+    known = _made.get(address)
+    return _maker_of(known[0]()) if known is not None else None
+
+
 def constructor_of(frame: FrameType | None) -> Place | None:
     site = layer_site(frame)
     return site.place if site is not None else None

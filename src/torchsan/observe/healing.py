@@ -22,9 +22,9 @@ from torchsan.observe.guards import guards
 from torchsan.observe.names import in_modules
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
-from torchsan.observe.sensors.writes import inside_step
 from torchsan.observe.sites import Site, site_of, user_frames
 from torchsan.observe.tensors import memory_of
+from torchsan.observe.writing import inside_step
 
 _detach = torch._C.TensorBase.detach
 _getframe = sys._getframe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ class Written(NamedTuple):
     site: Site
     op: str
     version: int
-    kind: WriteKind
+    kind: WriteKind = "op"
     start: int = 0
     end: int = 1 << 62
     maker: Site | None = None
@@ -49,24 +49,47 @@ class Stepped:
     number: int = 0
 
 
+class WriteLog(Mapping[int, list[Written]]):
+    """The last writes of each memory. Kept as plain tuples, which is all that a write can afford to make."""
+
+    def __init__(self) -> None:
+        self.raw: dict[int, deque[tuple[Any, ...]]] = {}
+
+    def add(self, memory: int, write: tuple[Any, ...]) -> None:
+        """Note a `Written`, or as much of one as `(before, site, op, version)`."""
+        known = self.raw.get(memory)
+        if known is None:
+            if len(self.raw) >= MAX_MEMORIES:
+                for old in list(self.raw)[: MAX_MEMORIES // 2]:
+                    del self.raw[old]
+            known = self.raw[memory] = deque(maxlen=MAX_WRITES_PER_MEMORY)
+        known.append(write)
+
+    def __getitem__(self, memory: int) -> list[Written]:
+        # Threads write while we look.
+        return [w if type(w) is Written else Written(*w) for w in self.raw[memory].copy()]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self.raw))
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+
 class Ledger:
     def __init__(self) -> None:
-        self.writes: dict[int, list[Written]] = {}
+        self.log = WriteLog()
+        # What answers for the log: this one, or that of the native part.
+        self.writes: Mapping[int, list[Written]] = self.log
+        # Brings silent writes that were noted elsewhere.
+        self.pull: Callable[[], None] = lambda: None
         self.silent: dict[int, list[tuple[Written, int]]] = {}
         self.steps: deque[Stepped] = deque(maxlen=MAX_STEPS)
         self.steps_made = 0
         self.backwards = 0
 
     def add(self, memory: int, write: Written) -> None:
-        known = self.writes.get(memory)
-        if known is None:
-            if len(self.writes) >= MAX_MEMORIES:
-                self._forget_oldest()
-            self.writes[memory] = [write]
-            return
-        known.append(write)
-        if len(known) > MAX_WRITES_PER_MEMORY:
-            del known[0]
+        self.log.add(memory, write)
 
     def add_step(self, step: Stepped) -> None:
         self.steps_made += 1
@@ -75,10 +98,6 @@ class Ledger:
 
     def add_silent(self, memory: int, write: Written) -> None:
         self.silent.setdefault(memory, []).append((write, self.backwards))
-
-    def _forget_oldest(self) -> None:
-        for memory in list(self.writes)[: MAX_MEMORIES // 2]:
-            del self.writes[memory]
 
     def finish_backward(self) -> None:
         """A backward ended: drop what can no longer matter."""
@@ -92,13 +111,21 @@ class Ledger:
 
     def suspicious(self) -> bool:
         """True when something was written behind the version counter not long ago."""
+        self.pull()
         return bool(self.silent) or any(
             step.silent and self.backwards - step.passes < SILENT_LIFE for step in self.steps
         )
 
+    def writes_of(self, memory: int) -> list[Written]:
+        """Logged writes of this memory, oldest first: the native part's, and those of compiled regions."""
+        found = self.writes.get(memory, [])
+        if self.writes is self.log or memory not in self.log.raw:
+            return found
+        return sorted([*found, *self.log[memory]], key=lambda write: write.before)
+
     def after(self, memory: int, sequence: int, version: int | None) -> list[Written]:
         """Logged writes of this memory later than a save, oldest first."""
-        found = self.writes.get(memory, [])
+        found = self.writes_of(memory)
         if version is not None:
             by_version = [w for w in found if w.version > version and w.before > sequence]
             if by_version:
@@ -109,8 +136,9 @@ class Ledger:
         """Writes that fit a save of which only the versions are known; empty when several memories fit."""
         fits = [
             later
-            for writes in self.writes.values()
-            if writes[-1].version == current
+            for memory in {*self.writes, *self.log}
+            if (writes := self.writes_of(memory))
+            and writes[-1].version == current
             and (later := [w for w in writes if w.version > expected and w.before > sequence])
             and later[0].version == expected + 1
         ]

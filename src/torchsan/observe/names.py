@@ -18,6 +18,14 @@ from torchsan.observe.tensors import memory_of, shape_of
 _MAX_ATTRIBUTES = 400
 
 
+def _running() -> FrameType:
+    return sys._getframe()
+
+
+# From Python 3.13 on the variables of a function are seen through a proxy.
+_FrameLocals = type(_running().f_locals)
+
+
 def local_names(frame: FrameType) -> dict[str, Any]:
     """A copy of a frame's variables, which keeps nothing alive in the frame itself.
 
@@ -25,6 +33,8 @@ def local_names(frame: FrameType) -> dict[str, Any]:
     the user's tensors until the function returns; it is emptied again here.
     """
     names = frame.f_locals
+    if sys.version_info >= (3, 13) and type(names) is _FrameLocals:
+        return dict(names)
     # The body of a class runs in whatever its metaclass prepared.
     copied: dict[str, Any] = dict(dict.items(names)) if is_a(names, dict) else {}
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchsan import compat
+from torchsan import compat, compat_compile
 from torchsan.model.events import Line, Save
 from torchsan.observe.clock import clock
 from torchsan.observe.sites import Site
@@ -74,6 +74,12 @@ def line_of_node(node: Any) -> Line | None:
 
 
 def describe_save(saved: Saved) -> Save:
+    region = getattr(site_of_node(saved.node), "region", None)
+    if region is not None:
+        return region.describe_save(saved)  # type: ignore[no-any-return]
+    if compat_compile.aot_id(saved.node) is not None:
+        # A region that was compiled while nobody looked: its lines are not known.
+        return Save("", "", None, saved.expected)
     return Save(
         op=op_name(saved.node),
         what=saved.what,
@@ -123,14 +129,38 @@ def saved_values(node: Any) -> Iterator[Saved]:
 
 def _custom_values(node: Any) -> Iterator[Saved]:
     try:
-        for index, tensor in enumerate(node.saved_tensors):
-            if isinstance(tensor, torch.Tensor):
-                yield Saved(node, str(index), tensor, stale=False)
+        values = node.saved_tensors
     except RuntimeError as error:
         if STALE in str(error):
-            yield _stale(node, "saved", str(error))
+            yield from _stale_among(node, str(error))
+        return
     except AttributeError:
         return
+    for index, tensor in enumerate(values):
+        if isinstance(tensor, torch.Tensor):
+            yield Saved(node, str(index), tensor, stale=False)
+
+
+def _stale_among(node: Any, text: str) -> Iterator[Saved]:
+    """Which of a custom node's values torch complains of: it only tells the first, by shape and versions."""
+    told = _stale(node, "", text)
+    for index, raw in enumerate(getattr(node, "_raw_saved_tensors", ())):
+        message = ""
+        try:
+            compat.unpack(raw)
+        except RuntimeError as error:
+            message = str(error)
+        if STALE in message:
+            yield _stale(node, str(index), message)
+        elif message and _is_told(compat.packed(raw), told):
+            # An output of the node itself: torch unpacks it only for the node, and says why it would not.
+            yield Saved(node, str(index), None, True, told.expected, told.current, text)
+
+
+def _is_told(tensor: Any, told: Saved) -> bool:
+    if not isinstance(tensor, torch.Tensor) or tensor._version != told.current:
+        return False
+    return f"{list(tensor.shape)}" in told.message
 
 
 def _stale(node: Any, what: str, message: str) -> Saved:
@@ -150,7 +180,11 @@ def tensor_behind(saved: Saved) -> torch.Tensor | None:
         raise RuntimeError(saved.message)
 
     if is_custom(saved.node):
-        raws = getattr(saved.node, "_raw_saved_tensors", ())
+        raw = saved.node._raw_saved_tensors[int(saved.what)] if saved.what.isdigit() else None
+        known = compat.packed(raw)
+        if isinstance(known, torch.Tensor):
+            return known
+        raws: Any = (raw,)
     else:
         raws = getattr(saved.node, f"_raw_saved_{saved.what}", ())
     for raw in raws if isinstance(raws, (list, tuple)) else (raws,):

@@ -117,7 +117,9 @@ def told_of(error: BaseException) -> Any:
 
 def text_of(error: BaseException) -> str:
     """What an error of torch's says; an exception of the user's own class is not asked."""
-    return str(error) if type(error) in (RuntimeError, TypeError, NotImplementedError) else ""
+    kind = type(error)
+    torchs = str(type.__getattribute__(kind, "__dict__").get("__module__")).startswith("torch.")
+    return str(error) if torchs or kind in (RuntimeError, TypeError, NotImplementedError) else ""
 
 
 def parameters_of(optimizer: object) -> list[torch.Tensor]:

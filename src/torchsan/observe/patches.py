@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 _ABSENT = object()
+
+
+class Entry(NamedTuple):
+    """One attribute that we replaced: what was there, and what we put there."""
+
+    owner: Any
+    name: str
+    before: Any
+    value: Any
 
 
 class Patches:
     """Attributes that we replaced. `remove` and `apply` can alternate any number of times."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[Any, str, Any, Any]] = []
+        self._entries: list[Entry] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace `owner.name` now. What an owner only inherits is deleted again, not assigned, afterwards."""
         before = vars(owner).get(name, _ABSENT)
-        self._entries.append((owner, name, before, value))
+        self._entries.append(Entry(owner, name, before, value))
         setattr(owner, name, value)
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Put another value in the place of one that `set` put there."""
         for index, (known_owner, known_name, before, current) in enumerate(self._entries):
             if known_owner is owner and known_name == name:
-                self._entries[index] = (owner, name, before, value)
+                self._entries[index] = Entry(owner, name, before, value)
                 if vars(owner).get(name, _ABSENT) is current:
                     setattr(owner, name, value)
                 return
 
+    def named(self, names: Collection[str]) -> list[Entry]:
+        """The replacements of attributes with these names."""
+        return [entry for entry in self._entries if entry.name in names]
+
     def remove(self) -> None:
-        for owner, name, before, value in reversed(self._entries):
+        self.take_out(self._entries)
+
+    def take_out(self, entries: list[Entry]) -> None:
+        for owner, name, before, value in reversed(entries):
             # Somebody may have patched on top of us: theirs stays.
             if vars(owner).get(name, _ABSENT) is not value:
                 continue
@@ -39,5 +56,8 @@ class Patches:
                 setattr(owner, name, before)
 
     def apply(self) -> None:
-        for owner, name, _before, value in self._entries:
+        self.put_in(self._entries)
+
+    def put_in(self, entries: list[Entry]) -> None:
+        for owner, name, _before, value in entries:
             setattr(owner, name, value)

@@ -38,6 +38,7 @@ class Sensor(Protocol):
 class _Passing(threading.local):
     site: Site | None = None
     keeps_gradients = False
+    region: Any = None
 
 
 class Recorder:
@@ -51,6 +52,7 @@ class Recorder:
         at_write: bool = False,
         judging: bool = True,
         timeline: bool = False,
+        eager: bool = False,
     ) -> None:
         self.report = report if report is not None else Report()
         self.report.torch = torch.__version__
@@ -68,6 +70,8 @@ class Recorder:
         self.after_backward: list[Callable[[int], None]] = []
         # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
         self.timeline = timeline
+        # Whether what the program compiles runs as plain Python instead.
+        self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event, Finding], None]] = []
         self._passing = _Passing()
@@ -122,10 +126,12 @@ class Recorder:
 
     def explain(self, error: BaseException) -> None:
         """Find the hazard behind an exception that ended the program, if no sensor has yet."""
+        from torchsan.observe.compiled.failures import explain_compiling
         from torchsan.observe.refusals import explain_uncaught
 
         with self.shielded():
-            explain_uncaught(self, error)
+            if not explain_compiling(self, error):
+                explain_uncaught(self, error)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -151,8 +157,23 @@ class Recorder:
                 getattr(sensor, "resume", lambda: None)()
 
     @property
-    def paused(self) -> bool:
+    def asleep(self) -> bool:
+        """Are the patches out?"""
         return self._asleep > 0
+
+    @property
+    def region(self) -> Any:
+        """The compiled region that is running in this thread: what torch does in it is not the user's, op by op."""
+        return self._passing.region
+
+    @region.setter
+    def region(self, region: Any) -> None:
+        self._passing.region = region
+
+    @property
+    def paused(self) -> bool:
+        """Is what happens now none of the user's doing?"""
+        return self._asleep > 0 or self._passing.region is not None
 
     @property
     def backward(self) -> Site | None:

@@ -13,7 +13,9 @@ import threading
 from functools import cache, cached_property
 from itertools import islice
 from types import CodeType, FrameType
+from typing import Any
 
+from torchsan import compat_compile
 from torchsan.model import Place
 from torchsan.model.source import shown_path, source_line
 
@@ -30,7 +32,7 @@ _STDLIB = tuple({_PATHS["stdlib"] + os.sep, _PATHS["platstdlib"] + os.sep})
 _user_roots: set[str] = set()
 _kinds: dict[int, int] = {}
 # Kinds and sites are keyed by the address of a code object, so each code object seen is kept alive.
-_codes: list[CodeType] = []
+_codes: list[Any] = []
 
 
 def add_user_root(folder: str) -> None:
@@ -56,6 +58,23 @@ def kind_of_path(path: str) -> int:
             return USER
         return TORCH if installed and f"{os.sep}torch{os.sep}" in path else LIBRARY
     return USER
+
+
+def is_stdlib(path: str) -> bool:
+    return path.startswith((*_STDLIB, "<"))
+
+
+_COMPILERS = tuple(f"{os.sep}torch{os.sep}{part}{os.sep}" for part in ("_dynamo", "_functorch", "_inductor"))
+_compilers: dict[int, bool] = {}
+
+
+def is_compilers(code: CodeType) -> bool:
+    """Code of torch's compilers: what it writes is no line of the user's."""
+    known = _compilers.get(id(code))
+    if known is None:
+        path = code.co_filename
+        known = _compilers[id(code)] = kind_of(code) == TORCH and any(part in path for part in _COMPILERS)
+    return known
 
 
 def _is_installed(folder: str) -> bool:
@@ -146,12 +165,15 @@ def _site_slow(frame: FrameType) -> Site:
     inner: FrameType = frame
     via: FrameType | None = None
     at: FrameType | None = frame
+    compiled = False
     while at is not None:
         kind = kind_of(at.f_code)
-        if kind == USER:
+        compiled = compiled or is_compilers(at.f_code)
+        # Code that dynamo wrote calls compiled code on no line of its own: who called that is worth a line.
+        if kind == USER and not (compiled and compat_compile.is_generated(at.f_code)):
             break
         # The library line worth showing is the innermost that is not torch's own, if there is one.
-        if via is None and kind == LIBRARY and not at.f_code.co_filename.startswith((*_STDLIB, "<")):
+        if via is None and kind == LIBRARY and not is_stdlib(at.f_code.co_filename):
             via = at
         at = at.f_back
     user = at or via or inner
@@ -166,6 +188,16 @@ def _site_slow(frame: FrameType) -> Site:
             _codes.extend((user.f_code, (below or user).f_code))
             site = _sites.setdefault(key, Site(user.f_code, user.f_lasti, library))
     return site
+
+
+def register(code: Any, site: Site, lasti: int = 0) -> Any:
+    """Let `site_of` know the site of an instruction of generated code, or of what stands for code; gives that back."""
+    with _lock:
+        if id(code) not in _kinds:
+            _codes.append(code)
+        _kinds[id(code)] = USER
+        _sites[(id(code), lasti)] = site
+    return code
 
 
 def here(depth: int = 1) -> Site:
@@ -184,4 +216,7 @@ def user_frames(frame: FrameType | None, limit: int = 12) -> list[FrameType]:
 
 
 def frame_place(frame: FrameType) -> Place:
+    known = _sites.get((id(frame.f_code), frame.f_lasti))
+    if known is not None:
+        return known.place
     return place_in(frame.f_code, frame.f_lasti)

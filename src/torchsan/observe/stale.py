@@ -11,7 +11,7 @@ import torch
 from torchsan.model.events import Line, Memory, Save, StaleCast, StaleSave, Write
 from torchsan.observe import nodes
 from torchsan.observe.foreign_writes import lines_that_write
-from torchsan.observe.ledger import Stepped, Written
+from torchsan.observe.ledger import Ledger, Stepped, Written
 from torchsan.observe.names import in_modules, in_variables
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
@@ -23,21 +23,25 @@ if TYPE_CHECKING:
 
 
 class StaleFinder:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, ledger: Ledger | None = None) -> None:
         self.recorder = recorder
-        self.ledger = recorder.ledger
+        self.ledger = ledger if ledger is not None else recorder.ledger
         # Nodes made by backwards with create_graph: their numbers, and the line of the call.
         self.made_by_backward: deque[tuple[int, int, Site]] = deque(maxlen=256)
 
     # -- loud: torch's version check failed ---------------------------------------------------------
 
     def explain(self, roots: list[Any], text: str, frame: Any) -> list[Any]:
+        return [finding for event in self.loud(roots, text, frame) for finding in self.recorder.emit(event)]
+
+    def loud(self, roots: list[Any], text: str, frame: Any) -> list[StaleSave]:
+        """What there is to tell of values that torch found changed, the failing one first."""
         stale = [s for node in nodes.walk(roots) for s in nodes.saved_values(node) if s.stale]
         # The engine goes from the latest node back, so the failing one is the latest that it reached.
         stale.sort(key=lambda s: (s.message.split(" Hint:")[0] not in text, -nodes.sequence(s.node)))
         if not stale:
             return []
-        found = []
+        found: list[StaleSave] = []
         told: set[object] = set()
         events = [self._stale_event(saved, frame) for saved in stale]
         known = [event for event in events if event.write.line is not None]
@@ -46,7 +50,7 @@ class StaleFinder:
             if cause in told:
                 continue
             told.add(cause)
-            found.extend(self.recorder.emit(event))
+            found.append(event)
         return found
 
     def _stale_event(self, saved: nodes.Saved, frame: Any) -> StaleSave:

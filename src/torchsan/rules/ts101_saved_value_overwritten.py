@@ -55,6 +55,8 @@ FIXES = (
     ("mutated", "clone_before_write"),
     ("mutated", "clone_argument"),
     ("saved", "clone_saved_result"),
+    ("mutated", "single_views"),
+    ("mutated", "step_later"),
 )
 
 

@@ -46,7 +46,7 @@ log_std = log_std.clamp(-20, 2)
 (mean + log_std.exp()).sum().backward()
 """
 
-FIXES = (("mutated", "leaf_write"),)
+FIXES = (("mutated", "leaf_write"), ("mutated", "single_views"))
 
 
 def judge(event: Any, history: Any) -> Finding | None:

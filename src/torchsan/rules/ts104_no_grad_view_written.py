@@ -48,7 +48,12 @@ first.mul_(layer.weight.sum())
 out.sum().backward()
 """
 
-FIXES = (("origin", "grad_mode_view"), ("mutated", "out_of_place"), ("mutated", "under_no_grad"))
+FIXES = (
+    ("origin", "grad_mode_view"),
+    ("mutated", "out_of_place"),
+    ("mutated", "under_no_grad"),
+    ("origin", "kept_copy"),
+)
 
 
 def judge(event: Any, history: Any) -> Finding | None:

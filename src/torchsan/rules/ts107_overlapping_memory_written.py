@@ -43,7 +43,13 @@ print(flips.sum())
 
 FIX = (idea("copy before writing: .repeat(…) instead of .expand(…), or .expand(…).clone()"),)
 
-FIXES = (("cause", "own_memory"), ("origin", "own_memory"), ("mutated", "clone_before_write"))
+FIXES = (
+    ("cause", "own_memory"),
+    ("origin", "own_memory"),
+    ("mutated", "clone_operand"),
+    ("mutated", "out_of_place"),
+    ("mutated", "clone_before_write"),
+)
 
 
 def judge(event: Any, history: Any) -> Finding | None:

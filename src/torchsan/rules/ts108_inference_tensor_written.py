@@ -47,7 +47,12 @@ with torch.inference_mode():
 total = total / 3
 """
 
-FIXES = (("mutated", "out_of_place"), ("origin", "no_grad_for_inference"), ("mutated", "clone_before_write"))
+FIXES = (
+    ("mutated", "out_of_place"),
+    ("origin", "no_grad_for_inference"),
+    ("mutated", "clone_before_write"),
+    ("origin", "kept_copy"),
+)
 
 
 def judge(event: Any, history: Any) -> Finding | None:

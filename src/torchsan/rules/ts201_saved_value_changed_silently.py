@@ -54,6 +54,7 @@ HOW = {
 FIXES = (
     ("mutated", "array_copy"),
     ("aliased", "array_copy"),
+    ("mutated", "local_value"),
     ("mutated", "out_of_place"),
     ("mutated", "clone_before_write"),
     ("saved", "clone_saved"),

@@ -60,7 +60,7 @@ class Fixed(torch.nn.Module):
 Fixed()(torch.ones(3)).sum().backward()
 """
 
-FIXES = (("mutated", "local_value"), ("mutated", "set_once"))
+FIXES = (("mutated", "local_value"),)
 
 
 def judge(event: Any, history: Any) -> Finding | None:

@@ -54,7 +54,7 @@ for _ in range(3):
 model.load_state_dict(best)
 """
 
-FIXES = (("cause", "deep_copy"),)
+FIXES = (("aliased", "kept_copy"), ("cause", "kept_copy"), ("mutated", "fresh_default"))
 
 
 def judge(event: Any, history: Any) -> Finding | None:

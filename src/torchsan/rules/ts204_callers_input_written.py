@@ -62,6 +62,8 @@ FIXES = (
     ("mutated", "fresh_result"),
     ("cause", "clone_argument"),
     ("mutated", "clone_argument"),
+    ("mutated", "bound_copy"),
+    ("aliased", "kept_copy"),
 )
 
 

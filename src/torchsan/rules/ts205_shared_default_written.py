@@ -52,7 +52,12 @@ for _ in range(3):
     accumulate(torch.ones(3))
 """
 
-FIXES = (("mutated", "fresh_default"), ("mutated", "fresh_result"), ("mutated", "clone_global"))
+FIXES = (
+    ("mutated", "fresh_default"),
+    ("mutated", "fresh_result"),
+    ("mutated", "bound_copy"),
+    ("mutated", "clone_global"),
+)
 
 
 def judge(event: Any, history: Any) -> Finding | None:

@@ -43,7 +43,12 @@ b.register_hook(lambda g: g * 0)
 (a + b).pow(2).sum().backward()
 """
 
-FIXES = (("mutated", "fresh_result"), ("mutated", "returned_twin"), ("mutated", "clone_before_write"))
+FIXES = (
+    ("mutated", "fresh_result"),
+    ("mutated", "returned_twin"),
+    ("mutated", "clone_before_write"),
+    ("mutated", "bound_copy"),
+)
 
 
 def judge(event: Any, history: Any) -> Finding | None:

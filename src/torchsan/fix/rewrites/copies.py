@@ -8,67 +8,11 @@ from collections.abc import Iterable, Iterator
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.rewrites.writes import written_in
-from torchsan.fix.source import Edit, Source
+from torchsan.fix.source import Edit
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
 EXPANDING = {"expand", "expand_as", "broadcast_to", "broadcast_tensors"}
 ARRAYS = {"numpy", "__array__", "asarray"}
-
-
-def deep_copy(spot: Spot) -> Found:
-    """A copy where a snapshot was meant."""
-    source, statement = spot.source, spot.source.statement(spot.span)
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        yield from _appended(source, statement.value)
-        return
-    if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return)) or statement.value is None:
-        return
-    for value in statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]:
-        yield from _copied(source, value)
-
-
-def _copied(source: Source, value: ast.expr) -> Found:
-    module = _parameters_of(value)
-    if module is not None:
-        text = f"[p.detach().clone() for p in {source.segment(module)}]"
-        yield text, [Edit(source.start(value), source.end(value), text)]
-    owner = _receiver_of_to(value)
-    if owner is not None:
-        edits = _deep(source, owner)
-        yield f"copy.deepcopy({source.segment(owner)})", edits
-    yield f"copy.deepcopy({source.segment(value)})", _deep(source, value)
-
-
-def _deep(source: Source, node: ast.expr) -> list[Edit]:
-    start, end = source.start(node), source.end(node)
-    return [*syntax.with_import(source, "copy"), Edit(start, start, "copy.deepcopy("), Edit(end, end, ")")]
-
-
-def _appended(source: Source, call: ast.Call) -> Found:
-    for argument in call.args:
-        yield f"keep a copy: {source.segment(argument)}.clone()", [syntax.cloned(source, argument)]
-        yield f"keep a copy: copy.deepcopy({source.segment(argument)})", _deep(source, argument)
-
-
-def _parameters_of(value: ast.expr) -> ast.expr | None:
-    """`model.parameters()` in `list(model.parameters())` or `[p for p in model.parameters()]`."""
-    inner: ast.expr | None = None
-    if isinstance(value, ast.Call) and syntax.called(value) in ("list", "tuple") and len(value.args) == 1:
-        inner = value.args[0]
-    elif isinstance(value, ast.ListComp) and isinstance(value.elt, ast.Name) and len(value.generators) == 1:
-        inner = value.generators[0].iter
-    is_call = isinstance(inner, ast.Call) and syntax.called(inner) == "parameters"
-    return inner if is_call else None
-
-
-def _receiver_of_to(value: ast.expr) -> ast.expr | None:
-    if (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in ("to", "cuda", "cpu")
-    ):
-        return value.func.value
-    return None
 
 
 def own_memory(spot: Spot) -> Found:

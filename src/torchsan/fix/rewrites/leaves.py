@@ -115,6 +115,22 @@ def local_value(spot: Spot) -> Found:
             edits.append(Edit(source.start(node), source.end(node), name))
     if len(edits) > 1:
         yield f"a local variable: {name} = {value}", edits
+    yield from _functional(spot, function, attribute, name, edits)
+
+
+def _functional(spot: Spot, function: Function, attribute: ast.Attribute, name: str, edits: list[Edit]) -> Found:
+    """The layer that owns the parameter is called with the local value in its place."""
+    source, owner, torch = spot.source, attribute.value, syntax.torch_name(spot.source)
+    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call) and syntax.same(n.func, owner)]
+    calls = [n for n in calls if source.start(n) > edits[0].end and not n.keywords and n.args]
+    if torch is None or not calls:
+        return
+    more = list(edits)
+    for call in calls:
+        layer, given = source.segment(owner), ", ".join(source.segment(a) for a in call.args)
+        text = f'{torch}.func.functional_call({layer}, {{"{attribute.attr}": {name}}}, ({given},))'
+        more.append(Edit(source.start(call), source.end(call), text))
+    yield f"a local {name}, and {source.segment(owner)} called with it", more
 
 
 def _attribute(spot: Spot, statement: ast.stmt | None) -> ast.Attribute | None:
@@ -126,14 +142,14 @@ def _attribute(spot: Spot, statement: ast.stmt | None) -> ast.Attribute | None:
 
 def _new_value(spot: Spot, statement: ast.stmt, attribute: ast.Attribute) -> str | None:
     """What the attribute would have become, as an expression."""
-    source = spot.source
+    source, own = spot.source, spot.source.segment(attribute)
     if isinstance(statement, ast.Assign):
-        return source.segment(statement.value)
+        return source.segment(statement.value).replace(f"{own}.data", own)
     for _, edits in writes.out_of_place(spot):
         after = source.edited(edits)
         changed = after.statement(spot.span) if after is not None else None
         if isinstance(changed, ast.Assign) and after is not None:
-            return after.segment(changed.value)
+            return after.segment(changed.value).replace(f"{own}.data", own)
     return None
 
 
@@ -187,22 +203,3 @@ def no_grad_for_inference(spot: Spot) -> Found:
                     [Edit(end - len(func.attr), end, "no_grad")],
                 )
                 return
-
-
-def set_once(spot: Spot) -> Found:
-    """Give a parameter its value in the constructor, not in every forward."""
-    source, statement = spot.source, spot.source.statement(spot.span)
-    forward = source.function_of(statement) if statement is not None else None
-    owner = source.parents.get(forward) if forward is not None else None
-    if not isinstance(statement, ast.Assign) or forward is None or not isinstance(owner, ast.ClassDef):
-        return
-    maker = next((n for n in owner.body if isinstance(n, Function) and n.name == "__init__"), None)
-    own = syntax.stores(forward) | {a.arg for a in forward.args.args[1:]}
-    text = source.segment(statement)
-    alone = len(source.block_of(statement)) == 1 or not source.owns_its_lines(statement)
-    if maker is None or alone or "\n" in text or own & syntax.loads(statement):
-        return
-    first, last = source.line_start(statement.lineno), source.line_start((statement.end_lineno or 0) + 1)
-    edit = syntax.insert_after(source, maker.body[-1], text)
-    if edit is not None:
-        yield "set it once, in the constructor", [Edit(first, last, ""), edit]

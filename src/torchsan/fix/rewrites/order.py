@@ -22,6 +22,8 @@ def _in_one_block(spot: Spot) -> tuple[ast.stmt, ast.stmt, list[ast.stmt]] | Non
         return None
     lines = {id(node) for node in (backward, *source.above(backward))}
     for one in (write, *source.above(write)):
+        if isinstance(one, Function | ast.ClassDef):
+            return None  # definitions stay where they are
         if isinstance(one, ast.stmt):
             block = source.block_of(one)
             other = next((s for s in block if id(s) in lines), None)
@@ -52,6 +54,9 @@ def step_later(spot: Spot) -> Found:
     after = block[block.index(backward) + 1 :]
     if not spot.source.owns_its_lines(step):
         return
+    crossed = block[block.index(step) + 1 : block.index(backward)]
+    if any(depends(spot.source, step, other) for other in crossed):
+        return
     what = "step" if stepped_modules(spot.source, step) or "step" in ast.unparse(step) else "do this"
     title = f"{what} after the backward of line {backward.lineno}"
     if after:
@@ -64,6 +69,36 @@ def step_later(spot: Spot) -> Found:
     edit = syntax.insert_after(source, backward, source.text[first:last].strip())
     if edit is not None:
         yield title, [Edit(first, last, ""), edit]
+
+
+def depends(source: Source, moved: ast.stmt, other: ast.stmt) -> bool:
+    """Does one of the statements touch what the other reads or writes? By names, and calls may touch anything named."""
+    ours, theirs = _touched(source, moved), _touched(source, other)
+    mine, his = _named(moved), _named(other)
+    return bool(ours & (his | theirs) or theirs & (mine | ours)) or _runs_own_code(source, other)
+
+
+def _named(statement: ast.stmt) -> set[str]:
+    nodes = (n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)))
+    return {syntax.dotted_root(node) for node in nodes} - {"", "self"}
+
+
+def _touched(source: Source, statement: ast.stmt) -> set[str]:
+    """Names that a statement binds, and objects whose methods it calls or that it hands to a call."""
+    found = syntax.stores(statement) | set(stepped_modules(source, statement))
+    for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call)):
+        parts = [*call.args, *(k.value for k in call.keywords)]
+        if isinstance(call.func, ast.Attribute):
+            parts.append(call.func.value)
+        found |= {syntax.dotted_root(part) for part in parts if not syntax.is_library(syntax.root_name(part))}
+    return found - {""}
+
+
+def _runs_own_code(source: Source, statement: ast.stmt) -> bool:
+    """Calls a function of this file by its name: what that reads and writes is not seen here."""
+    own = {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
+    calls = (n for n in ast.walk(statement) if isinstance(n, ast.Call))
+    return any(isinstance(call.func, ast.Name) and call.func.id in own for call in calls)
 
 
 def forward_later(spot: Spot) -> Found:
@@ -82,7 +117,8 @@ def forward_later(spot: Spot) -> Found:
     for moving in (makers[-1:], _slice(block[:position], makers[-1])):
         names = {name for s in moving for name in syntax.stores(s)}
         between = [s for s in block[block.index(moving[0]) : position + 1] if s not in moving]
-        if any(syntax.loads(s) & names for s in between):
+        inputs = {name for s in moving for name in syntax.loads(s)}
+        if any(syntax.loads(s) & names or syntax.stores(s) & inputs for s in between):
             continue
         edits = _moved(spot.source, moving, target)
         if edits is not None:
@@ -183,7 +219,8 @@ def _hoisted(spot: Spot) -> Found:
         return
     block = source.block_of(loop)
     used = {name for s in loop.body for name in syntax.loads(s)} - {n for s in loop.body for n in syntax.stores(s)}
-    for statement in reversed(block[: block.index(loop)]):
+    at = block.index(loop)
+    for statement in reversed(block[:at]):
         if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
             continue
         names = syntax.stores(statement)
@@ -192,7 +229,7 @@ def _hoisted(spot: Spot) -> Found:
         if not names & used or not source.owns_its_lines(statement) or not source.owns_its_lines(loop.body[0]):
             continue
         text = source.segment(statement)
-        if "\n" in text:
+        if "\n" in text or any(depends(source, statement, s) for s in block[block.index(statement) + 1 : at]):
             continue
         inside = syntax.insert_before(source, loop.body[0], text)
         first, last = source.line_start(statement.lineno), source.line_start((statement.end_lineno or 0) + 1)
@@ -233,5 +270,5 @@ def _into_forward(source: Source, statement: ast.Assign, owner: ast.ClassDef) ->
     own = {a.arg for a in maker.args.args[1:]}
     inside = syntax.insert_before(source, body[0], text)
     if inside is not None and not own & syntax.loads(statement):
-        first, last = source.line_start(statement.lineno), source.line_start((statement.end_lineno or 0) + 1)
-        yield f"compute {source.segment(target)} in every forward", [Edit(first, last, ""), inside]
+        # Nothing is moved from one function to another: the constructor may be followed by other readers.
+        yield f"compute {source.segment(target)} anew in every forward", [inside]

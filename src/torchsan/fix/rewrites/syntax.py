@@ -23,6 +23,8 @@ VIEWS = {
         "T",
         "mT",
         "data",
+        "real",
+        "imag",
     ),
 }
 Place = ast.Name | ast.Attribute | ast.Subscript
@@ -67,6 +69,22 @@ def root_name(node: ast.AST) -> str:
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def dotted_root(node: ast.AST) -> str:
+    """`opt` of `opt.step`, `self.net` of `self.net.weight`: the object that is held by a name or by self."""
+    chain = []
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        if isinstance(node, ast.Attribute):
+            chain.append(node.attr)
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return f"self.{chain[-1]}" if node.id == "self" and chain else node.id
+
+
+def is_library(name: str) -> bool:
+    return name in ("torch", "F", "nn", "functional", "math", "np", "numpy", "print", "len", "range")
 
 
 def variable_of(node: ast.expr) -> ast.Name | ast.Attribute | None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 
 def make_sensors(recorder: Recorder) -> list[Sensor]:
+    from torchsan.observe.compiled.sensor import CompiledSensor
     from torchsan.observe.sensors.captures import CaptureSensor
     from torchsan.observe.sensors.collectives import CollectiveSensor
     from torchsan.observe.sensors.exposure import ExposureSensor
@@ -21,10 +22,11 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     exposure = ExposureSensor(recorder, graph)
     writes = WriteSensor(recorder, exposure)
     if not recorder.judging:
-        return [writes, CaptureSensor(recorder)]
+        return [writes, CaptureSensor(recorder), CompiledSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
     sensors: list[Sensor] = [graph, exposure, writes, optimizers]
     sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
+    sensors.append(CompiledSensor(recorder, exposure, writes.aliases, optimizers))
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor
 

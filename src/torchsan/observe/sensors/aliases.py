@@ -65,6 +65,8 @@ class Token:
 class AliasWatch:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
+        # How many references to the written tensor the sensor that asks us has itself.
+        self.sensor_holds = 0
 
     def before(
         self,
@@ -104,7 +106,7 @@ class AliasWatch:
     ) -> None:
         """A hook writes its argument. Only the engine and the hook hold a gradient that is the hook's alone."""
         # A backward for given inputs (`autograd.grad`) holds on to their gradients: what it hands back.
-        alone = ALONE + self.recorder.backward_keeps_gradients
+        alone = ALONE + self.recorder.backward_keeps_gradients + self.sensor_holds
         if tensor.requires_grad or tensor._use_count() <= alone or not _is_argument(memory, hook):
             return
         backward = self.recorder.backward

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.export
 
-from torchsan import compat
 from torchsan.observe.imports import after_import
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import USER, kind_of
@@ -20,24 +19,17 @@ _getframe = sys._getframe
 class CaptureSensor:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._compiled = False
-        self._told = False
         self._capturing = 0
 
     def install(self) -> None:
         patches = self.recorder.patches
-        patches.set(torch, "compile", self._compile(torch.compile))
         patches.set(torch.jit, "script", self._checked("torch.jit.script", torch.jit.script, aside=True))
         patches.set(torch.jit, "trace", self._checked("torch.jit.trace", torch.jit.trace))
         patches.set(torch.export, "export", self._checked("torch.export.export", torch.export.export))
         after_import("torch.onnx", self._watch_onnx)
-        self._watch_dynamo()
 
     def close(self) -> None:
-        frames = compat.dynamo_eval_frame()
-        if frames is not None and hasattr(frames, "__torchsan_original__"):
-            frames._maybe_set_eval_frame = frames.__torchsan_original__
-            del frames.__torchsan_original__
+        pass
 
     # -- captures that we check ---------------------------------------------------------------------
 
@@ -85,46 +77,3 @@ class CaptureSensor:
             findings = on_the_spot(kind, original, args, kwargs, result, before=before)
             for finding in findings:
                 self.recorder.keep(finding)
-
-    # -- compilers, where we step aside -------------------------------------------------------------
-
-    def _compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def compile(*args: Any, **kwargs: Any) -> Any:
-            with self.recorder.aside():
-                result = original(*args, **kwargs)
-            self._watch_dynamo()
-            return result
-
-        compile.__wrapped__ = original  # type: ignore[attr-defined]
-        compile.__doc__ = original.__doc__
-        return compile
-
-    def _watch_dynamo(self) -> None:
-        """Compiled regions begin and end with this call; between the two our patches are out."""
-        frames = compat.dynamo_eval_frame()
-        if frames is None or hasattr(frames, "__torchsan_original__"):
-            return
-        original = getattr(frames, "_maybe_set_eval_frame", None)
-        if original is None:
-            return
-        frames.__torchsan_original__ = original
-
-        def set_eval_frame(callback: Any) -> Any:
-            compiled = callable(callback)
-            if compiled and not self._compiled:
-                self._compiled = True
-                self._tell()
-                self.recorder.step_aside()
-            elif not compiled and self._compiled:
-                self._compiled = False
-                self.recorder.step_back()
-            return original(callback)
-
-        frames._maybe_set_eval_frame = set_eval_frame
-
-    def _tell(self) -> None:
-        if not self._told and not self._capturing:
-            self._told = True
-            self.recorder.report.notes.append(
-                "torch.compile is in use: what happens inside compiled regions is not watched"
-            )

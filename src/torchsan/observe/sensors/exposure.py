@@ -28,6 +28,7 @@ from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of, user_fram
 from torchsan.observe.tensors import byte_range, fingerprint, fingerprint_bytes, is_plain, memory_of
 
 if TYPE_CHECKING:
+    from torchsan.observe.dispatched import DispatchedWrites
     from torchsan.observe.sensors.graph import GraphSensor
 
 _getframe = sys._getframe
@@ -63,6 +64,10 @@ class ExposureSensor:
         graph.exposure = self
         # Memory of which `.data` was taken: the tensor whose version should have counted the writes.
         self.exposed: dict[int, tuple[weakref.ref[torch.Tensor], Site]] = {}
+        # The same by tensor, and what the last silent write of a memory was: a loop says the same again and again.
+        self._by_tensor: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._told: dict[int, tuple[int, int, int]] = {}
+        self._native: DispatchedWrites | None = None
         self.foreign: dict[int, Foreign] = {}
 
     # -- patches ------------------------------------------------------------------------------------
@@ -76,31 +81,52 @@ class ExposureSensor:
         for name in ("from_numpy", "from_dlpack", "frombuffer", "as_tensor"):
             patches.set(torch, name, self._importing(name, getattr(torch, name)))
 
+    def serve_natively(self, native: DispatchedWrites) -> None:
+        """Let the native part see reads of `.data`, and judge the writes through it."""
+        self._native = native
+        base: Any = compat.TensorBase.data
+        getter, setter = native.part.data_getter(base), self._set_data(base)
+        self.recorder.patches.set(torch.Tensor, "data", property(getter, setter, base.__delete__))
+
     def close(self) -> None:
         self.exposed.clear()
+        self._by_tensor.clear()
         self.foreign.clear()
 
     # -- .data --------------------------------------------------------------------------------------
 
     def _get_data(self, base: Any) -> Callable[[Any], Any]:
-        exposed = self.exposed
+        known, get = self._by_tensor, base.__get__
 
         def data(tensor: Any) -> Any:
-            result = base.__get__(tensor)
-            if self.recorder.active and (tensor.requires_grad or tensor.grad_fn is not None):
-                memory = memory_of(tensor)
-                if memory is not None:
-                    if len(exposed) >= MAX_EXPOSED:
-                        exposed.pop(next(iter(exposed)))
-                    exposed[memory] = (weakref.ref(tensor), site_of(_getframe(1)))
+            result = get(tensor)
+            seen = known.get(id(tensor))
+            if (seen is None or seen() is not tensor) and self.recorder.active:
+                self._exposed_by_data(tensor, _getframe(1))
             return result
 
         return data
+
+    @shield
+    def _exposed_by_data(self, tensor: Any, frame: FrameType) -> None:
+        memory = memory_of(tensor)
+        if memory is None:
+            return
+        if len(self.exposed) >= MAX_EXPOSED:
+            self.exposed.clear()
+            self._by_tensor.clear()
+        reference = weakref.ref(tensor)
+        self._by_tensor[id(tensor)] = reference
+        known = self.exposed[memory][0]() if memory in self.exposed else None
+        # Of several tensors on one memory the one that takes part in a graph counts.
+        if known is None or known is tensor or (tensor.requires_grad and not known.requires_grad):
+            self.exposed[memory] = (reference, site_of(frame))
 
     def _set_data(self, base: Any) -> Callable[[Any, Any], None]:
         def data(tensor: Any, value: Any) -> None:
             before, memory = clock.now(), memory_of(tensor)
             base.__set__(tensor, value)
+            self._by_tensor.pop(id(tensor), None)
             # `p.data *= 2` writes in place and then assigns the same memory to itself.
             if memory_of(tensor) != memory:
                 self._data_replaced(tensor, before, _getframe(1))
@@ -136,17 +162,17 @@ class ExposureSensor:
         write = Write(".data =", "set_data", line, callers=callers_of(frame))
         self.recorder.emit(ParameterRewritten(Memory(name, "parameter"), write, type(module).__name__))
 
-    def before_write(self, memory: int, tensor: Any) -> tuple[int, object] | None:
-        """For a write to exposed memory: the version that should count it, and the contents."""
+    def before_write(self, memory: int, tensor: Any, before: int) -> tuple[int, object] | None:
+        """For a write to exposed memory that something may have saved: the version to count it, and the contents."""
         known = self.exposed.get(memory)
         original = known[0]() if known is not None else None
-        if original is None or not is_plain(tensor):
+        if original is None or original is tensor or not compat.may_be_saved(original, memory):
+            return None
+        if not is_plain(tensor) or self._told.get(memory) == (before, tensor.data_ptr(), tensor.numel()):
             return None
         return original._version, fingerprint(tensor)
 
-    def after_write(
-        self, memory: int, tensor: Any, noted: tuple[int, object], write: Written, frame: FrameType
-    ) -> None:
+    def after_write(self, memory: int, tensor: Any, noted: tuple[int, object], write: Written) -> None:
         version, contents = noted
         known = self.exposed.get(memory)
         original = known[0]() if known is not None else None
@@ -154,6 +180,7 @@ class ExposureSensor:
             return  # autograd has counted this one
         if contents is None or fingerprint(tensor) != contents:
             start, end = byte_range(tensor)
+            self._told[memory] = (write.before, tensor.data_ptr(), tensor.numel())
             self.ledger.add_silent(memory, write._replace(start=start, end=end))
 
     def exposed_at(self, memory: int) -> Line | None:
@@ -161,6 +188,8 @@ class ExposureSensor:
         site = foreign.site if foreign is not None else None
         if site is None and memory in self.exposed:
             site = self.exposed[memory][1]
+        if site is None and self._native is not None:
+            site = self._native.exposed_at(memory)
         return Line(site.place, site.library_place) if site is not None else None
 
     # -- memory shared with other libraries ---------------------------------------------------------
@@ -198,6 +227,8 @@ class ExposureSensor:
             return
         if tensor.device.type != "cpu":
             return
+        if self._native is not None and how in ("untyped_storage", "storage"):
+            self._native.expose(tensor)  # `storage[0] = 7` ends in an op, which tells its own line
         self._forget_dead()
         start, end = byte_range(tensor)
         storage = compat.WeakStorage(tensor)
@@ -235,7 +266,7 @@ class ExposureSensor:
 
     def _explained(self, memory: int, foreign: Foreign) -> bool:
         """Torch itself wrote this memory since: by an op, or by an optimizer."""
-        if any(w.before >= foreign.before for w in self.ledger.writes.get(memory, [])):
+        if any(w.before >= foreign.before for w in self.ledger.writes_of(memory)):
             return True
         return any(s.before >= foreign.before and memory in s.memories for s in self.ledger.steps)
 

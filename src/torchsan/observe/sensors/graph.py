@@ -85,7 +85,9 @@ class GraphSensor:
     def resume(self) -> None:
         self._switch()
         # Anomaly mode calls format_stack for each new node; that call, made cheap, is how we learn its line.
-        compat.set_anomaly(True, self._user_anomaly and self._user_check_nan)
+        # Not during backward, where it would print its own advice.
+        on = self._user_anomaly or self._running.depth == 0
+        compat.set_anomaly(on, self._user_anomaly and self._user_check_nan)
 
     def pause(self) -> None:
         compat.set_anomaly(self._user_anomaly, self._user_check_nan)
@@ -122,7 +124,8 @@ class GraphSensor:
             asking = dict.get(frame.f_globals, "__name__")
             if type(asking) is str and asking.startswith("torch.fx"):
                 return list(original())  # torch.fx itself asks for a stack, to print it
-            site = site_of(frame)
+            region = self.recorder.region
+            site = region.site_at(frame) if region is not None else site_of(frame)
             if self._pending:
                 self._snapshot()
             if self._hooked:

@@ -30,12 +30,21 @@ class OptimizerSensor:
         self._handles: list[Any] = []
 
     def install(self) -> None:
+        self.resume()
+
+    def resume(self) -> None:
+        if self._handles:
+            return
         self._handles = [
             torch_optimizer.register_optimizer_step_pre_hook(self._before),
             torch_optimizer.register_optimizer_step_post_hook(self._after),
         ]
 
     def close(self) -> None:
+        self.pause()
+
+    def pause(self) -> None:
+        """Dynamo traces through these hooks, and its guards look at them: out while it does."""
         for handle in self._handles:
             handle.remove()
         self._handles = []

@@ -119,7 +119,7 @@ class SnapshotSensor:
         ledger = self.recorder.ledger
         if any(step.number > steps and memory in step.memories for step in ledger.steps):
             return True
-        return any(w.version > version and not _is_loading(w) for w in ledger.writes.get(memory, []))
+        return any(w.version > version and not _is_loading(w) for w in ledger.writes_of(memory))
 
     @shield
     def _loading(self, module: Any, state: Any, frame: FrameType) -> None:

@@ -148,7 +148,7 @@ class TimelineSensor:
         for memory, story in self._by_memory.items():
             if story.memory != memory or not (story.lasting or story.backward == now):
                 continue
-            for write in self.recorder.ledger.writes.get(memory, ()):
+            for write in self.recorder.ledger.writes_of(memory):
                 # Memory of passing values is used again: what was written before the save was another's.
                 if story.lasting or write.before >= story.since:
                     self._written(story, now, write)

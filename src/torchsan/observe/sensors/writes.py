@@ -1,62 +1,49 @@
-"""Watches in-place writes: methods, operators, functions, `out=`, `inplace=True` layers. Paid per write, not per op."""
+"""Watches in-place writes, wherever they come from. Paid per write, not per op.
+
+Two ways lead here. The native part sees each write in torch's dispatcher (`dispatched`); where it is not built, the
+functions that write are replaced by ones that note it (`patched`). Both keep the writes in the ledger, and both let
+the few first visits of a line be looked at closely.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from torchsan import compat
 from torchsan.model.events import WriteKind
-from torchsan.observe import constructors
+from torchsan.observe import constructors, native
 from torchsan.observe.clock import clock
-from torchsan.observe.constructors import layer_site
-from torchsan.observe.guards import guards
+from torchsan.observe.dispatched import DispatchedWrites
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_variables
-from torchsan.observe.objects import items_of
-from torchsan.observe.outs import OutFinder
+from torchsan.observe.patched import PatchedWrites, named_like
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import refused, whole_statement
 from torchsan.observe.sensors.aliases import AliasWatch
-from torchsan.observe.sites import TORCH, Site, kind_of, site_of, user_frames
+from torchsan.observe.sites import Site, site_of, user_frames
 from torchsan.observe.tensors import byte_range, memory_of
 
 if TYPE_CHECKING:
     from torchsan.observe.sensors.exposure import ExposureSensor
 
 _getframe = sys._getframe
-# Methods that end in an underscore and yet write no element of the tensor.
-NOT_WRITES = {"requires_grad_", "detach_", "share_memory_", "retain_grad_", "rename_", "refine_names_"}
-OPERATORS = (
-    *(
-        "__iadd__",
-        "__isub__",
-        "__imul__",
-        "__idiv__",
-        "__itruediv__",
-        "__ifloordiv__",
-        "__imod__",
-        "__ipow__",
-    ),
-    *("__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__setitem__"),
-)
-_OPTIM = os.path.join(os.path.dirname(torch.__file__), "optim") + os.sep
-_DONE_BY_STEP: dict[int, bool] = {}
 
 
-def inside_step(code: CodeType) -> bool:
-    """Code of torch's own optimizers: one `step()` is one event, told by the optimizer sensor."""
-    known = _DONE_BY_STEP.get(id(code))
-    if known is None:
-        path = code.co_filename
-        known = kind_of(code) == TORCH and path.startswith(_OPTIM) and not path.endswith("swa_utils.py")
-        _DONE_BY_STEP[id(code)] = known
-    return known
+class Source(Protocol):
+    """One of the two ways in which writes are seen."""
+
+    def install(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class WriteSensor:
@@ -65,135 +52,48 @@ class WriteSensor:
         self.ledger = recorder.ledger
         self.exposure = exposure
         self.aliases = AliasWatch(recorder)
-        self.outs = OutFinder(self._watch_out)
-        self._seen: dict[Site, int] = {}
         self._eval_statistics: set[int] = set()
-
-    # -- patches ------------------------------------------------------------------------------------
+        self.source: Source = PatchedWrites(self)
 
     def install(self) -> None:
         patches = self.recorder.patches
-        for name in dir(compat.TensorBase):
-            if name.endswith("_") and not name.startswith("_") and name not in NOT_WRITES:
-                patches.set(torch.Tensor, name, self._method(name, getattr(torch.Tensor, name)))
-        for name in OPERATORS:
-            patches.set(torch.Tensor, name, self._method(name, getattr(torch.Tensor, name)))
-        for owner, names in _function_homes():
-            for name in names:
-                patches.set(owner, name, self._function(name, getattr(owner, name)))
+        part = native.load()
+        if part is not None and DispatchedWrites.is_free():
+            self.source = DispatchedWrites(self, part)
+        self.source.install()
         patches.set(torch, "batch_norm", self._batch_norm(torch.batch_norm))
-        # `F.normalize(…, out=…)`, and so spectral norm, ends in this call.
-        self._watch_out(torch, "div")
-        self.outs.install(patches)
-        for code in self.recorder.codes:
-            self.outs.look_at(code)
         constructors.install(patches)
 
+    def pause(self) -> None:
+        self.source.pause()
+
+    def resume(self) -> None:
+        self.source.resume()
+
     def close(self) -> None:
-        pass
+        self.source.close()
 
-    def _watch_out(self, owner: Any, name: str) -> None:
-        original = getattr(owner, name)
-        if not getattr(original, "__torchsan__", False):
-            self.recorder.patches.set(owner, name, self._out_function(name, original))
-
-    # -- wrappers -----------------------------------------------------------------------------------
-
-    def _method(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        perform = self.perform
-
-        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            frame = _getframe(1)
-            if _DONE_BY_STEP.get(id(frame.f_code)) and not guards.on:
-                return original(self, *args, **kwargs)
-            return perform(name, original, (self,), (self, *args), kwargs, frame)
-
-        return _named_like(method, original)
-
-    def _function(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        perform = self.perform
-
-        def function(*args: Any, **kwargs: Any) -> Any:
-            frame = _getframe(1)
-            first = args[0] if args else kwargs.get("input", kwargs.get("self"))
-            written = several(first)
-            return perform(name, original, written, args, kwargs, frame)
-
-        return _named_like(function, original)
-
-    def _out_function(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        perform = self.perform
-
-        def function(*args: Any, **kwargs: Any) -> Any:
-            out = kwargs.get("out")
-            if out is None:
-                return original(*args, **kwargs)
-            written = several(out)
-            return perform(name, original, written, args, kwargs, _getframe(1))
-
-        return _named_like(function, original)
-
-    def _batch_norm(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def batch_norm(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            if len(args) >= 6 and args[3] is not None:
-                self._note_statistics(args[3], args[4], bool(args[5]), _getframe(1))
-            return result
-
-        return _named_like(batch_norm, original)
-
-    # -- recording ----------------------------------------------------------------------------------
-
-    def perform(
-        self,
-        name: str,
-        original: Callable[..., Any],
-        written: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        frame: FrameType,
+    def look(
+        self, op: str, site: Site, tensors: tuple[Any, ...], args: tuple[Any, ...], frame: FrameType, seen: int
     ) -> Any:
-        """Do the write and log it. Whatever the write raises goes on to the program."""
-        if inside_step(frame.f_code) and not guards.on:
-            return original(*args, **kwargs)
-        noted = self._before(name, written, args, frame)
-        try:
-            result = original(*args, **kwargs)
-        except (RuntimeError, NotImplementedError) as error:
-            self._refused(name, written, error, frame)
-            raise
-        if noted is not None:
-            self._after(name, noted)
-        return result
-
-    def _before(self, name: str, written: tuple[Any, ...], args: tuple[Any, ...], frame: FrameType) -> Any:
-        if guards.on:
-            guards.before_write(written, frame)
-        if not self.recorder.active or self.recorder.paused:
+        """A close look before a write, on a few visits of a line. What it returns is for `looked`, after the write."""
+        if not self.recorder.active or self.recorder.paused or compat.is_tracing():
             return None
         try:
-            site = site_of(frame)
-            before = clock.now()
-            notes = []
-            for tensor in written:
-                memory = memory_of(tensor)
-                if memory is None:
-                    continue
-                silent = self.exposure.before_write(memory, tensor) if self.exposure.exposed else None
-                notes.append((tensor, memory, silent))
-            if not notes:
+            found = ((t, m) for t in tensors if (m := memory_of(t)) is not None)
+            tensor, memory = next(found, (None, None))
+            if memory is None:
                 return None
-            token = None
-            seen = self._seen.get(site, 0)
-            if seen < 4 and not compat.is_tracing():
-                self._seen[site] = seen + 1
-                if seen == 0 and site.library is not None:
-                    self._remember_name(site, notes[0][1], frame)
-                token = self.aliases.before(name, site, notes[0][0], notes[0][1], args, frame, seen)
-            return site, before, notes, token, frame
+            if seen == 0 and site.library is not None:
+                self._remember_name(site, memory, frame)
+            return self.aliases.before(op, site, tensor, memory, args, frame, seen)
         except Exception as error:
             self.recorder.give_up(error)
             return None
+
+    @shield
+    def looked(self, token: Any) -> None:
+        self.aliases.after(token)
 
     def _remember_name(self, site: Site, memory: int, frame: FrameType) -> None:
         """What the user calls the tensor that a library writes: the line alone does not tell."""
@@ -202,28 +102,24 @@ class WriteSensor:
             self.recorder.names[whole_statement(site.place)] = name
 
     @shield
-    def _after(self, name: str, noted: Any) -> None:
-        site, before, notes, token, frame = noted
-        for tensor, memory, silent in notes:
-            try:
-                version = tensor._version
-            except Exception:
-                version = 0  # inference tensors count no versions
-            maker = layer_site(frame) if site.library is not None else None
-            self.ledger.add(memory, Written(before, site, name, version, "op", maker=maker))
-            if silent is not None:
-                self.exposure.after_write(memory, tensor, silent, Written(before, site, name, version, "data"), frame)
-        if token is not None:
-            self.aliases.after(token)
-
-    @shield
-    def _refused(self, name: str, written: tuple[Any, ...], error: Exception, frame: FrameType) -> None:
+    def refused(self, name: str, written: tuple[Any, ...], error: Exception, frame: FrameType) -> None:
         if self.recorder.active:
             refused(self.recorder, error, frame, op=name, tensor=written[0] if written else None)
 
+    # -- statistics of batch norm, which are written without a version ------------------------------
+
+    def _batch_norm(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def batch_norm(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if len(args) >= 6 and args[3] is not None and type(args[5]) is bool:
+                self._note_statistics(args[3], args[4], args[5], _getframe(1))
+            return result
+
+        return named_like(batch_norm, original)
+
     @shield
     def _note_statistics(self, mean: Any, variance: Any, training: bool, frame: FrameType) -> None:
-        """Batch norm writes its statistics without a version; only what an eval forward saved can be hurt."""
+        """Only what an eval forward saved can be hurt."""
         if not self.recorder.active or self.recorder.paused:
             return
         memory = memory_of(mean)
@@ -245,30 +141,3 @@ class WriteSensor:
     ) -> None:
         write = Written(before, site, op, 0, kind, *byte_range(tensor))
         self.ledger.add_silent(memory, write)
-
-
-def _function_homes() -> list[tuple[Any, list[str]]]:
-    """Where torch keeps functions that write their first argument."""
-    functional = torch.nn.functional
-    torch_names = [n for n in dir(torch._C._VariableFunctions) if n.endswith("_") and not n.startswith("__")]
-    public = [n for n in torch_names if hasattr(torch, n) and n not in NOT_WRITES]
-    return [
-        (torch, public),
-        (torch._VF, [n for n in public if not n.startswith("_")]),
-        (torch._C._nn, [n for n in dir(torch._C._nn) if n.endswith("_") and not n.startswith("_")]),
-        (functional, [n for n in dir(functional) if n.endswith("_") and not n.startswith("_")]),
-    ]
-
-
-def several(value: Any) -> tuple[Any, ...]:
-    """One tensor, or those in a list of them."""
-    return tuple(item for _, item in items_of(value)) or (value,)
-
-
-def _named_like(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    wrapper.__name__ = getattr(original, "__name__", wrapper.__name__)
-    wrapper.__qualname__ = getattr(original, "__qualname__", wrapper.__name__)
-    wrapper.__doc__ = original.__doc__
-    wrapper.__torchsan__ = True  # type: ignore[attr-defined]
-    wrapper.__wrapped__ = original  # type: ignore[attr-defined]
-    return wrapper

@@ -1,0 +1,221 @@
+"""The program in which each holder of shared memory keeps its value: source that makes copies while it runs.
+
+It is never shown to anybody. What is stored goes through `kept`, what is written through `own` (see `keeping`), where
+the finding says that memory is stored or written; what the program then computes is what an edit has to reach.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from torchsan.fix.rewrites import syntax
+from torchsan.fix.rewrites.stored import stored_values
+from torchsan.fix.source import Edit, Function, Source
+from torchsan.model import Finding, Span
+
+HELPER = '__import__("torchsan.fix.keeping", fromlist=["own"])'
+Sources = Callable[[str], Source | None]
+# Where something was stored: new findings say `aliased`, older ones `cause`.
+STORED = ("aliased", "cause")
+
+
+def keeping_sources(finding: Finding, sources: Sources) -> Iterator[dict[str, Source]]:
+    """The files with copies put in, by each way that makes sense; nothing where it is not clear what to copy."""
+    for plan in _plans(finding, sources):
+        edits: dict[str, set[Edit]] = {}
+        for path, found in plan:
+            edits.setdefault(path, set()).update(found)
+        changed = {}
+        for path, planned in edits.items():
+            source = sources(path)
+            after = source.edited(planned) if source is not None else None
+            if after is not None:
+                changed[after.path] = after
+        if changed and len(changed) == len(edits):
+            yield changed
+
+
+def _plans(finding: Finding, sources: Sources) -> Iterator[Iterator[tuple[str, list[Edit]]]]:
+    if finding.code == "TS203":
+        yield _at_stores(finding, sources)
+        yield _at_writes(finding, sources, defaults=True)
+    elif finding.code == "TS107":
+        yield _at_expansions(finding, sources)
+    elif finding.code == "TS209":
+        yield _at_operands(finding, sources)
+    else:
+        yield _at_writes(finding, sources, defaults=finding.code == "TS205")
+        yield _at_stores(finding, sources)
+
+
+def _at_expansions(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+    for span in _spans(finding, "origin", "aliased", "cause"):
+        source = sources(span.path)
+        statement = source.statement(span) if source is not None else None
+        values = stored_values(source, statement, span) if source is not None and statement is not None else []
+        if source is not None and values:
+            yield source.path, [edit for value, _ in values for edit in _around(source, value, "apart")]
+            return
+
+
+def _at_operands(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+    """An op that writes what it reads reads copies."""
+    for span in _spans(finding, "mutated"):
+        source = sources(span.path)
+        statement = source.statement(span) if source is not None else None
+        for call in ast.walk(statement) if statement is not None else ():
+            if source is not None and isinstance(call, ast.Call) and syntax.is_inplace_call(call):
+                given = [a for a in call.args if isinstance(a, (ast.Name, ast.Attribute, ast.Subscript))]
+                if syntax.is_module_function(call) and syntax.out_of(call) is None:
+                    given = given[1:]
+                yield source.path, [edit for argument in given for edit in _around(source, argument, "own")]
+                return
+
+
+def _spans(finding: Finding, *roles: str) -> list[Span]:
+    return [span for role in roles for span in finding.spans if span.role == role]
+
+
+# -- stores ---------------------------------------------------------------------------------------------------
+
+
+def _at_stores(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+    for role in STORED:
+        for span in _spans(finding, role):
+            source = sources(span.path)
+            statement = source.statement(span) if source is not None else None
+            if source is None or statement is None:
+                continue
+            values = stored_values(source, statement, span)
+            found = [edit for value, way in values for edit in _around(source, value, way)]
+            if found:
+                yield source.path, found
+                return
+
+
+def _around(source: Source, value: ast.expr, way: str) -> list[Edit]:
+    start, end = source.start(value), source.end(value)
+    return [Edit(start, start, f"{HELPER}.{way}("), Edit(end, end, ")")]
+
+
+# -- writes ---------------------------------------------------------------------------------------------------
+
+
+def _at_writes(finding: Finding, sources: Sources, *, defaults: bool) -> Iterator[tuple[str, list[Edit]]]:
+    for span in _spans(finding, "mutated"):
+        source = sources(span.path)
+        statement = source.statement(span) if source is not None else None
+        if source is None or statement is None:
+            continue
+        found = list(_owned(source, statement, span, defaults=defaults, hook=finding.code == "TS208"))
+        if found:
+            yield source.path, found
+            return
+
+
+def _owned(source: Source, statement: ast.stmt, span: Span, *, defaults: bool, hook: bool) -> Iterator[Edit]:
+    """The writer gets a copy of his own: of an argument, of what a name was bound to, of a class or module."""
+    written = written_by(source, statement, span)
+    root = syntax.root_name(written) if written is not None else ""
+    function = source.function_of(statement)
+    if written is None:
+        call = source.expression(span)
+        if isinstance(call, ast.Call):
+            # A layer that writes what it is given.
+            for argument in call.args:
+                if not isinstance(argument, ast.Constant):
+                    yield from _around(source, argument, "own")
+        return
+    inline = next((n for n in source.above(written) if isinstance(n, ast.Lambda)), None)
+    if inline is not None and root in {a.arg for a in ast.walk(inline.args) if isinstance(a, ast.arg)}:
+        yield from _around(source, written, "own")
+        return
+    if function is None:
+        return
+    if root in _arguments(function) and _is_for_others(source, function, statement, root):
+        # The function is called for what it writes: a copy would undo it, unless a hook may return it instead.
+        if not hook:
+            return
+        edit = syntax.insert_after(source, function.body[-1], f"return {root}")
+        if edit is not None:
+            yield edit
+    if root in _arguments(function) and root not in ("self", "cls"):
+        way = "own_default" if defaults else "own"
+        yield from _at_entry(source, function, f"{root} = {HELPER}.{way}({root})")
+    elif root in ("self", "cls"):
+        attribute = own_attribute(written)
+        if attribute is not None:
+            text = f"{root}.{attribute} = {HELPER}.own({root}.{attribute})"
+            test = f'if "{attribute}" not in vars({root}): {text}'
+            edit = syntax.insert_before(source, statement, test)
+            if edit is not None:
+                yield edit
+    elif _bound_here(function, root):
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Assign) or node is statement:
+                continue
+            if any(isinstance(t, ast.Name) and t.id == root for t in node.targets):
+                yield from _around(source, node.value, "own")
+    else:
+        yield from _at_entry(source, function, f"{root} = {HELPER}.own(globals()[{root!r}])")
+
+
+def _is_for_others(source: Source, function: Function, statement: ast.stmt, name: str) -> bool:
+    """Nothing in the function reads the written value later or returns it: only the caller can be meant to see it."""
+    if not isinstance(statement, (ast.Expr, ast.AugAssign)):
+        return False
+    for node in ast.walk(function):
+        if isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom)) and node.value is not None:
+            return False
+    end = source.end(statement)
+    later = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
+    return not any(source.start(node) >= end for node in later) and source.loop_of(statement) is None
+
+
+def written_by(source: Source, statement: ast.stmt, span: Span) -> ast.expr | None:
+    """The expression whose memory the statement writes; None where a call of somebody else's does it."""
+    if isinstance(statement, ast.AugAssign):
+        return statement.target
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], (ast.Subscript, ast.Attribute)):
+        calls = [n for n in ast.walk(statement.value) if isinstance(n, ast.Call) and syntax.is_inplace_call(n)]
+        if not calls:
+            return statement.targets[0]
+    begin, end = source.bounds(span)
+    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and syntax.is_inplace_call(n)]
+    inside = [n for n in calls if begin <= source.start(n) and source.end(n) <= end] or calls
+    for call in sorted(inside, key=source.end):
+        out = syntax.out_of(call)
+        if out is not None:
+            return out
+        if syntax.is_module_function(call):
+            return call.args[0] if call.args else None
+        return call.func.value if isinstance(call.func, ast.Attribute) else None
+    return None
+
+
+def own_attribute(written: ast.expr) -> str | None:
+    """`counts` of `self.counts[0]`."""
+    node: ast.AST = written
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        inner = node.func if isinstance(node, ast.Call) else node.value
+        if isinstance(node, ast.Attribute) and isinstance(inner, ast.Name):
+            return node.attr
+        node = inner
+    return None
+
+
+def _arguments(function: Function) -> set[str]:
+    return {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
+
+
+def _bound_here(function: Function, name: str) -> bool:
+    outside = {n for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for n in node.names}
+    return name in syntax.stores(function) and name not in outside
+
+
+def _at_entry(source: Source, function: Function, line: str) -> Iterator[Edit]:
+    body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    edit = syntax.insert_before(source, body[0], line) if body else None
+    if edit is not None:
+        yield edit

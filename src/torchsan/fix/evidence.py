@@ -1,0 +1,198 @@
+"""What proves an edit: an agreement that a wrong edit would not reach.
+
+By the kind of the fault: the healed run, in which saved values are kept and refused writes are made; the run in which
+each holder of shared memory keeps its value; the same losses for the same parameters; differences of losses beside
+the parameters. Where none of them can be had the edit is not called verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from torchsan.fix.compare import How, Restless, compare, restless, told
+from torchsan.fix.counterfactual import keeping_sources
+from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict
+from torchsan.fix.source import Source
+from torchsan.fix.trial import Mode, Trial
+from torchsan.model import Finding
+
+Run = Callable[[dict[str, Source], Mode], Trial]
+# One memory where two were meant: the truth is the run in which the holder keeps its value.
+SHARED = {"TS107", "TS203", "TS204", "TS205", "TS208", "TS209"}
+# The losses are right as functions of the parameters, before and after.
+SAME_FUNCTION = {"TS103", "TS104", "TS107", "TS109", "TS202", "TS206"}
+# What a backward tells must be the derivative of what it started from.
+BY_SLOPES = {"TS102", "TS103", "TS104", "TS105", "TS106", "TS109", "TS111", "TS201", "TS202", "TS206"}
+HEALED = "the run in which saved values are kept"
+RETAINED = "the run in which graphs are kept for later passes"
+# The healed run tells all that can be known of these.
+HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS111", "TS201"}
+LITERAL = "the run in which the refused write is made"
+KEPT = "the run in which each holder keeps its value"
+UNCACHED = "the run in which autocast keeps no copies"
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Asks the questions that a case needs; runs of the program as it stands are made once."""
+
+    run: Run
+    sources: Callable[[str], Source | None]
+    # The edits accepted so far.
+    changed: dict[str, Source]
+    tell: Callable[[str], None] = lambda _: None
+    _kept: dict[tuple[object, ...], list[Trial]] | None = None
+    _scrambled: Trial | None = None
+    _uncached: Trial | None = None
+    _restless: Restless | None = None
+    # How the candidate differs from the healed run.
+    _other: str = ""
+
+    def weigh(self, case: Case) -> Verdict:
+        """The verdict on a candidate that ran to the end without the fault."""
+        code = case.target.code
+        if code.startswith("TS3"):
+            words = "captures agree with the model on every variant tried, and the model gives what it gave"
+            return Verdict("proved", words)
+        if case.reference is not None and code in BY_REFERENCE | MAYBE_BY_REFERENCE:
+            verdict = self._by_reference(case)
+            if verdict is not None:
+                return verdict
+        if code in SHARED:
+            verdict = self._by_holders(case)
+            if verdict is not None:
+                return verdict
+        if code == "TS207":
+            return self._by_cache(case)
+        if code in BY_SLOPES:
+            return self._by_slopes(case)
+        return _unproved(self._other or "there is nothing to compare with")
+
+    # -- the healed run -----------------------------------------------------------------------------
+
+    def _by_reference(self, case: Case) -> Verdict | None:
+        assert case.reference is not None
+        code = case.target.code
+        # A cut takes gradients away that no optimizer took: all that it computes with must be the same.
+        problem = self._differs(case.reference, case.after, How(fewer=code == "TS111"), case)
+        if problem:
+            self._other = f"it is not {LITERAL}: {problem}"
+            return Verdict("dropped", problem) if code in BY_REFERENCE else None
+        against = RETAINED if code == "TS111" else HEALED if code in HEALED_IS_TRUE else LITERAL
+        words = f"runs; {told(case.after, against)}"
+        if code in HEALED_IS_TRUE or not case.after.passes:
+            return Verdict("proved", words, equal=True)
+        # The write was made unseen by autograd: whether that is right for the gradients is another question.
+        measured, problem = self._slopes(case)
+        if problem:
+            return Verdict("runs", f"runs, not proved: {told(case.after, LITERAL)}, but {problem}", equal=True)
+        return Verdict("proved", f"{words}, and {measured}", equal=True)
+
+    def _differs(self, expected: Trial, got: Trial, how: How, case: Case) -> str:
+        """What differs, but for what differs between two runs of one program."""
+        problem = compare(expected, got, How(how.whole, how.fewer, how.more, self._restless or Restless()))
+        if problem and self._restless is None and not problem.startswith(("the value", "the losses", "the grad")):
+            self.tell("running the candidate again, for what never stays the same")
+            self._restless = restless(got, self.run({**self.changed, case.new.path: case.new}, "watch"))
+            return self._differs(expected, got, how, case)
+        return problem
+
+    # -- holders ------------------------------------------------------------------------------------
+
+    def _by_holders(self, case: Case) -> Verdict | None:
+        verdict: Verdict | None = None
+        for kept in self._kept_runs(case.target):
+            if kept.failed or not kept.copies:
+                continue
+            seen = compare(case.before, kept, How(more=True, restless=self._restless or Restless()))
+            if not seen:
+                why = "with a copy for each holder of the memory nothing that was compared changes"
+                verdict = verdict or _unproved(why)
+            elif kept.copies_written:
+                verdict = verdict or _unproved("the holder writes the memory, too, so that sharing it may be meant")
+            else:
+                problem = self._differs(kept, case.after, How(more=True, fewer=True), case)
+                if problem:
+                    return Verdict("dropped", f"not as if each holder kept its value: {problem}")
+                words = f"runs; {told(case.after, KEPT)}, unlike the program as it is ({seen})"
+                return Verdict("proved", words)
+        return verdict
+
+    def _kept_runs(self, target: Finding) -> Iterator[Trial]:
+        """One for each way of making copies, made when it is asked for."""
+        self._kept = {} if self._kept is None else self._kept
+        made = self._kept.setdefault(target.key, [])
+        yield from made
+        for number, edited in enumerate(keeping_sources(target, self.sources)):
+            if number >= len(made):
+                self.tell("running it with a copy for each holder")
+                made.append(self.run({**self.changed, **edited}, "watch"))
+                yield made[-1]
+
+    # -- autocast -----------------------------------------------------------------------------------
+
+    def _by_cache(self, case: Case) -> Verdict:
+        if self._uncached is None:
+            self._uncached = self.run(dict(self.changed), "uncached")
+        problem = self._differs(self._uncached, case.after, How(), case)
+        if problem:
+            return Verdict("dropped", problem)
+        return Verdict("proved", f"runs; {told(case.after, UNCACHED)}")
+
+    # -- functions and their derivatives ------------------------------------------------------------
+
+    def _by_slopes(self, case: Case) -> Verdict:
+        same = ""
+        if case.target.code in SAME_FUNCTION:
+            problem, same = self._same_function(case)
+            if problem:
+                return _unproved(problem)
+        elif case.before.failed and case.before.passes:
+            same = f"what came before the fault is as it was ({len(case.before.passes)} backward passes), and "
+        measured, problem = self._slopes(case)
+        if problem:
+            return _unproved(problem)
+        return Verdict("proved", f"runs; {same}{measured}")
+
+    def _same_function(self, case: Case) -> tuple[str, str]:
+        """Steps set parameters to fixed values: then all losses must be those of the program as it is."""
+        self.tell("running both with fixed parameters")
+        if self._scrambled is None:
+            self._scrambled = self.run(dict(self.changed), "scramble")
+        before, after = self._scrambled, self.run({**self.changed, case.new.path: case.new}, "scramble")
+        if before.failed or after.failed or not before.passes or len(before.passes) != len(after.passes):
+            return "its losses cannot be compared with those of the program as it is", ""
+        for number, (want, have) in enumerate(zip(before.passes, after.passes, strict=True), 1):
+            equal = len(want.roots) == len(have.roots)
+            if not equal or not all(a.equals(b) for a, b in zip(want.roots, have.roots, strict=True)):
+                return f"for the same parameters loss {number} has another value", ""
+        many = len(before.passes)
+        return "", f"{many} loss{'es' * (many != 1)} for the same parameters are as they were, and "
+
+    def _slopes(self, case: Case) -> tuple[str, str]:
+        """What was measured, or why it proves nothing."""
+        self.tell("measuring gradients by differences of losses")
+        found = self.run({**self.changed, case.new.path: case.new}, "slopes").slopes
+        if not found or not any(one.tried for one in found):
+            return "", "its gradients could not be measured by differences of losses"
+        cut = _cuts(case)
+        if not all(one.agree(cut=cut) for one in found):
+            return "", "its gradients do not agree with differences of losses"
+        count = sum(len(one.tried) for one in found)
+        leaves = max(sum(slope.leaves for slope in one.tried) // 2 or 1 for one in found)
+        passes = f"{len(found)} backward pass{'es' * (len(found) != 1)}"
+        return f"gradients of {leaves} leaves agree with {count} differences of losses over {passes}", ""
+
+
+def _cuts(case: Case) -> bool:
+    """Does a pass reach fewer leaves than it did, or than in the healed run?"""
+    for known in (case.before, case.reference):
+        pairs = zip(known.passes, case.after.passes, strict=False) if known is not None else ()
+        if any(len(now.leaves) < len(was.leaves) for was, now in pairs):
+            return True
+    return case.reference is None and len(case.after.passes) > len(case.before.passes)
+
+
+def _unproved(why: str) -> Verdict:
+    return Verdict("runs", f"runs, not proved: {why}")

@@ -1,0 +1,110 @@
+"""Other ways to run a program, for comparison: refused writes made all the same, steps that set fixed values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
+
+from torchsan.observe.patches import Patches
+
+REFUSED = (
+    "a leaf Variable that requires grad",
+    "a view of a leaf Variable that requires grad",
+    "is a view and is being modified inplace",
+    "A view was created in no_grad mode and is being modified inplace",
+    "is a view and its base or another view of its base has been modified inplace",
+)
+SPREAD = 0.3
+
+
+class Literal(TorchFunctionMode):  # type: ignore[misc]
+    """A write that torch refuses is made as it stands, unseen by autograd: the values are what the line says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = 0
+        self._patches = Patches()
+
+    def start(self) -> None:
+        original = torch.nn.Module.__setattr__
+
+        def assign(module: torch.nn.Module, name: str, value: Any) -> None:
+            try:
+                original(module, name, value)
+            except TypeError:
+                known = module._parameters.get(name)
+                if known is None or not isinstance(value, torch.Tensor):
+                    raise
+                self.made += 1
+                known.data = value.detach().clone()
+
+        self._patches.set(torch.nn.Module, "__setattr__", assign)
+        self.__enter__()
+
+    def stop(self) -> None:
+        self.__exit__(None, None, None)
+        self._patches.remove()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _writes_inference(func, args):
+            self.made += 1
+            with torch.inference_mode():
+                return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            if not any(words in str(error) for words in REFUSED):
+                raise
+            self.made += 1
+            plain = _pytree.tree_map(lambda v: v.data if isinstance(v, torch.Tensor) else v, args[:1])
+            with torch.no_grad():
+                result = func(*plain, *args[1:], **kwargs)
+            # `x += 1` binds what comes back.
+            return args[0] if isinstance(result, torch.Tensor) and args else result
+
+
+def _writes_inference(func: Any, args: Any) -> bool:
+    """Torch makes such a write before it refuses it: it must be known beforehand."""
+    name = getattr(func, "__name__", "")
+    writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
+    if not writes or not args or not isinstance(args[0], torch.Tensor) or torch.is_inference_mode_enabled():
+        return False
+    return bool(args[0].is_inference())
+
+
+class Scramble:
+    """Every optimizer step leaves parameters at values that depend on nothing but the count of steps."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._hook: Any = None
+
+    def start(self) -> None:
+        self._hook = register_optimizer_step_post_hook(self._step)
+
+    def stop(self) -> None:
+        self._hook.remove()
+
+    def _step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._steps += 1
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for number, parameter in enumerate(parameters):
+            draw = torch.Generator().manual_seed(1000 * self._steps + number)
+            values = torch.randn(parameter.shape, generator=draw) * SPREAD
+            parameter.data = values.to(parameter.device, parameter.dtype)
+
+
+class Uncached:
+    """Autocast casts every weight anew."""
+
+    def start(self) -> None:
+        self._before = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(False)
+
+    def stop(self) -> None:
+        torch.set_autocast_cache_enabled(self._before)

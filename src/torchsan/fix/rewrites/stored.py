@@ -1,0 +1,53 @@
+"""What a statement stores, hands out or keeps."""
+
+from __future__ import annotations
+
+import ast
+
+from torchsan.fix.rewrites import syntax
+from torchsan.fix.source import Source
+from torchsan.model import Span
+
+KEEPING = {"append", "insert", "add", "put", "update", "extend", "appendleft", "setdefault", "push", "record", "store"}
+COLLECTING = {"list", "tuple", "deque", "stack", "cat", "dict", "set"}
+
+
+def stored_values(source: Source, statement: ast.stmt, span: Span) -> list[tuple[ast.expr, str]]:
+    """What a statement, or the part of it that a span tells, stores, hands out or keeps, and how it is copied."""
+    begin, _ = source.bounds(span)
+    part = source.expression(span) if begin > source.start(statement) else None
+    values = [part] if part is not None else _of_statement(statement)
+    return [(inner, _way(inner)) for value in values for inner in _kept_by(value)]
+
+
+def _of_statement(statement: ast.stmt) -> list[ast.expr]:
+    value = getattr(statement, "value", None)
+    if isinstance(value, (ast.Yield, ast.YieldFrom, ast.Await)):
+        value = value.value
+    return [value] if isinstance(value, ast.expr) else []
+
+
+def _kept_by(value: ast.expr) -> list[ast.expr]:
+    """The arguments of a call that keeps them, else the value itself."""
+    if isinstance(value, ast.Call):
+        name = syntax.called(value)
+        given = [a for a in (*value.args, *(k.value for k in value.keywords)) if not isinstance(a, ast.Constant)]
+        method = isinstance(value.func, ast.Attribute) and name in KEEPING
+        if given and (method or name in COLLECTING):
+            return given
+    if isinstance(value, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        return [value.elt]
+    if isinstance(value, ast.DictComp):
+        return [value.value]
+    return [value]
+
+
+def _way(value: ast.expr) -> str:
+    """`[x] * n` puts one thing in many places."""
+    return "each" if is_repeated(value) else "kept"
+
+
+def is_repeated(value: ast.expr) -> bool:
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
+        return False
+    return isinstance(value.left, ast.List) or isinstance(value.right, ast.List)

@@ -1,0 +1,1 @@
+"""Compiled regions: what `torch.compile` knows of the lines inside them."""

@@ -1,0 +1,111 @@
+"""Lines inside a region, from the stack that dynamo keeps with every node of its graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from torchsan.model import Place
+from torchsan.model.source import shown_path, source_line
+from torchsan.observe import expressions as syntax
+from torchsan.observe.sites import LIBRARY, OURS, TORCH, USER, Site, is_stdlib, kind_of_path
+
+_FRAME = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+), in (?P<name>.+)$')
+_CARETS = re.compile(r"^    (?P<lead> *)(?P<marks>[~^]+) *$")
+
+
+class LineSite(Site):
+    """A line that no frame stands at: it was traced, and runs in compiled code."""
+
+    def __init__(self, place: Place, library: Place | None) -> None:
+        list.__init__(self, [f'  File "{place.path}", line {place.line}, in {place.function}\n'])
+        self.__dict__["place"] = place
+        self.__dict__["library_place"] = library
+        self.code = (lambda: None).__code__
+        self.lasti = 0
+        self.library = (self.code, 0) if library is not None else None
+        self.hooked = False
+        self.twin = None
+
+    def marked_hooked(self) -> Site:
+        if self.twin is None:
+            self.twin = LineSite(self.place, self.library_place)
+            self.twin.hooked = True
+        return self.twin
+
+
+@lru_cache(maxsize=4096)
+def site_of_stack(text: str) -> LineSite | None:
+    """The user's line of a stack, and the library's below it; None where neither is in it."""
+    return _chosen(_places(text))
+
+
+def site_of_summaries(frames: Iterable[Any]) -> LineSite | None:
+    """The same from `traceback.FrameSummary`s."""
+    found = []
+    for frame in frames:
+        columns = (frame.colno, frame.end_colno) if frame.colno is not None else None
+        one_line = getattr(frame, "end_lineno", frame.lineno) in (None, frame.lineno)
+        found.append(_place(frame.filename, frame.lineno, frame.name, columns if one_line else None))
+    return _chosen(found)
+
+
+def _chosen(places: list[tuple[Place, int]]) -> LineSite | None:
+    user = next((i for i in range(len(places) - 1, -1, -1) if places[i][1] == USER), None)
+    below = places[user + 1 :] if user is not None else places
+    libraries = [place for place, kind in below if kind == LIBRARY and not is_stdlib(place.path)]
+    inner = [place for place, kind in below if kind in (LIBRARY, TORCH)]
+    library = libraries[-1] if libraries else (inner[-1] if inner else None)
+    if user is not None:
+        return LineSite(places[user][0], library)
+    return LineSite(libraries[-1], None) if libraries else None
+
+
+def _places(text: str) -> list[tuple[Place, int]]:
+    found: list[tuple[Place, int]] = []
+    lines = text.splitlines()
+    for index, line in enumerate(lines):
+        match = _FRAME.match(line)
+        if match is None:
+            continue
+        path, number = match["path"], int(match["line"])
+        columns = None
+        marks = _CARETS.match(lines[index + 2]) if index + 2 < len(lines) else None
+        if marks is not None:
+            source = source_line(shown_path(path), number)
+            indent = len(source) - len(source.lstrip())
+            start = indent + len(marks["lead"])
+            columns = (start, start + len(marks["marks"]))
+        found.append(_place(path, number, match["name"], columns))
+    return found
+
+
+def _place(path: str, line: int, name: str, columns: tuple[int, int] | None) -> tuple[Place, int]:
+    kind = kind_of_path(path)
+    shown = shown_path(path)
+    if kind == OURS:
+        kind = TORCH
+    source = source_line(shown, line)
+    if columns is None:
+        indent = len(source) - len(source.lstrip())
+        columns = (indent, len(source.rstrip()))
+        return _whole(Place(shown, line, columns[0] + 1, line, columns[1] + 1, name), kind), kind
+    return Place(shown, line, columns[0] + 1, line, columns[1] + 1, name), kind
+
+
+def _whole(place: Place, kind: int) -> Place:
+    """The statement that begins with this line; dynamo marks no columns when the code fills its line."""
+    file = syntax.file_of(place.path) if kind == USER else None
+    if file is None or file.at(place) is not None:
+        return place
+    starts = [
+        key
+        for key, found in file.by_range.items()
+        if key[0] == place.line and key[1] == place.column and not any(hasattr(node, "body") for node in found)
+    ]
+    if not starts:
+        return place
+    key = max(starts, key=lambda key: (key[2], key[3]))
+    return Place(place.path, key[0], key[1], key[2], key[3], place.function)

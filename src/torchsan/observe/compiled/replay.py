@@ -1,0 +1,237 @@
+"""Runs the graph of a region once without data, in eager, to learn what each of its lines writes and saves.
+
+Nothing of the program runs here and no number is computed: the graph is dynamo's, the tensors are fake, and they live
+in a world of their own, so that nothing can add a guard, draw a random number or touch the program's memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+import torch.fx.traceback
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchsan import compat, compat_compile
+from torchsan.model.events import WriteKind
+from torchsan.observe.clock import clock
+from torchsan.observe.compiled.lines import LineSite, site_of_stack
+from torchsan.observe.ledger import Ledger, Written
+from torchsan.observe.sites import Site
+from torchsan.observe.tensors import memory_of
+
+_OPERATORS = {"setitem": "__setitem__", **{f"i{n}": f"__i{n}__" for n in ("add", "sub", "mul", "truediv", "pow")}}
+# Ops that write the running statistics without saying so in their schema: position of these arguments.
+_STATISTICS = {"aten::native_batch_norm": (3, 4, 5), "aten::_native_batch_norm_legit": (3, 4, 5)}
+
+
+@dataclass(frozen=True, slots=True)
+class RegionWrite:
+    """The region writes one of its inputs, or a tensor that it holds itself, at this line.
+
+    There is no line where all that was traced is torch's own code, as in a compiled `optimizer.step`.
+    """
+
+    # Position of the input; below zero, counted from the end of the replay's `held`.
+    target: int
+    op: str
+    site: LineSite | None
+    kind: WriteKind = "op"
+
+
+@dataclass
+class Replay:
+    """What came of it."""
+
+    writes: list[RegionWrite] = field(default_factory=list)
+    held: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    roots: list[Any] = field(default_factory=list)
+    # The line of the last op whose result has a gradient.
+    last: LineSite | None = None
+    complete: bool = False
+
+
+def node_site(node: torch.fx.Node) -> LineSite | None:
+    stack = node.meta.get("stack_trace")
+    return site_of_stack(stack) if isinstance(stack, str) else None
+
+
+def node_op(node: torch.fx.Node) -> str:
+    """The name that a write in eager would have: `add_`, `__iadd__`, `__setitem__`."""
+    target = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    return _OPERATORS.get(name, name)
+
+
+def _op_and_kind(node: torch.fx.Node) -> tuple[str, WriteKind]:
+    if "/torch/optim/" in str(node.meta.get("stack_trace")).replace("\\", "/"):
+        return "optimizer.step", "optimizer"
+    return node_op(node), "op"
+
+
+class _Writes(TorchDispatchMode):  # type: ignore[misc]
+    """Logs what every op writes, by its schema."""
+
+    def __init__(self, player: _Player) -> None:
+        super().__init__()
+        self.player = player
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        before = clock.now()
+        result = function(*args, **kwargs)
+        schema = getattr(function, "_schema", None)
+        if schema is not None:
+            for position, argument in enumerate(schema.arguments):
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    value = args[position] if position < len(args) else kwargs.get(argument.name)
+                    self._note(value, before)
+            statistics = _STATISTICS.get(schema.name)
+            if statistics is not None and len(args) > statistics[2] and args[statistics[2]]:
+                for position in statistics[:2]:
+                    self.player.note_statistics(args[position])
+        return result
+
+    def _note(self, value: Any, before: int) -> None:
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                self.player.note_write(tensor, before)
+
+
+class _Player(torch.fx.Interpreter):  # type: ignore[misc]
+    def __init__(self, module: torch.fx.GraphModule, result: Replay) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.result = result
+        self.at: torch.fx.Node | None = None
+        self.targets: dict[int, int] = {}
+        self.fake: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
+        self.unknown = Site((lambda: None).__code__, 0, None)
+
+    def run_node(self, node: torch.fx.Node) -> Any:
+        self.at = node
+        return super().run_node(node)
+
+    def bring(self, value: Any, target: int | None = None) -> Any:
+        """A fake of a tensor from outside: of an input, or of what the graph holds itself."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        fake = self.fake(value)
+        memory = memory_of(fake)
+        if memory is not None and memory not in self.targets:
+            if target is None:
+                self.result.held.append(weakref.ref(value))
+                target = -len(self.result.held)
+            self.targets[memory] = target
+        return fake
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self.bring(super().get_attr(target, args, kwargs))
+
+    def site(self) -> Site:
+        found = node_site(self.at) if self.at is not None else None
+        return found if found is not None else self.unknown
+
+    def note_write(self, tensor: torch.Tensor, before: int) -> None:
+        memory, node = memory_of(tensor), self.at
+        if memory is None or node is None:
+            return
+        site = node_site(node)
+        op, kind = _op_and_kind(node)
+        try:
+            version = tensor._version + 1
+        except Exception:
+            version = 0
+        if site is not None:
+            self.result.ledger.add(memory, Written(before, site, op, version, kind))
+        if memory in self.targets:
+            self._add(RegionWrite(self.targets[memory], op, site, kind))
+
+    def note_statistics(self, tensor: Any) -> None:
+        memory = memory_of(tensor) if isinstance(tensor, torch.Tensor) else None
+        if memory in self.targets and self.at is not None:
+            self._add(RegionWrite(self.targets[memory], "batch_norm", node_site(self.at), "batch_norm"))
+
+    def _add(self, write: RegionWrite) -> None:
+        if write not in self.result.writes:
+            self.result.writes.append(write)
+
+
+@contextmanager
+def _told_by(player: _Player) -> Iterator[None]:
+    """Every autograd node made meanwhile is told with the line of the graph's node."""
+    anomaly, check_nan = compat.is_anomaly(), compat.is_anomaly_check_nan()
+    original = torch.fx.traceback.format_stack
+    torch.fx.traceback.format_stack = player.site
+    compat.set_anomaly(True, False)
+    try:
+        yield
+    finally:
+        compat.set_anomaly(anomaly, check_nan)
+        torch.fx.traceback.format_stack = original
+
+
+@contextmanager
+def _state_kept() -> Iterator[None]:
+    """Graphs switch grad mode and autocast; one that stops halfway must leave no trace."""
+    grad = torch.is_grad_enabled()
+    cached = torch.is_autocast_cache_enabled()
+    kinds = ("cpu", "cuda")
+    casts = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.set_autocast_cache_enabled(cached)
+        for kind, enabled, dtype in casts:
+            torch.set_autocast_enabled(kind, enabled)
+            torch.set_autocast_dtype(kind, dtype)
+
+
+def replay(module: torch.fx.GraphModule, inputs: list[Any]) -> Replay:
+    """Run the graph on fakes of these inputs. What could be learnt before it stopped is kept."""
+    result = Replay()
+    if any(compat_compile.is_fake(value) for value in inputs):
+        return result
+    player = _Player(module, result)
+    try:
+        with _state_kept(), compat_compile.fake_mode() as fake:
+            player.fake = fake
+            fakes = [player.bring(value, index) for index, value in enumerate(inputs)]
+            with _told_by(player), _Writes(player):
+                output = player.run(*fakes)
+            result.roots = [t.grad_fn for t in _tensors(output) if t.grad_fn is not None]
+            result.complete = True
+    except Exception as error:
+        _told(error)
+    result.last = _last_line(module)
+    return result
+
+
+def _told(error: Exception) -> None:
+    import os
+
+    if os.environ.get("TORCHSAN_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _last_line(module: torch.fx.GraphModule) -> LineSite | None:
+    output = next((node for node in module.graph.nodes if node.op == "output"), None)
+    made = [node for node in output.all_input_nodes if node.op != "placeholder"] if output is not None else []
+    return next((site for node in reversed(made) if (site := node_site(node)) is not None), None)

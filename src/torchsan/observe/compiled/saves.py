@@ -1,0 +1,87 @@
+"""What a region keeps for its backward, and for which line: read off the two graphs that AOTAutograd made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from torchsan.observe.compiled.lines import LineSite
+from torchsan.observe.compiled.replay import node_site
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSave:
+    """One saved tensor: the op whose gradient needs it, its line, and whether it is that op's own result."""
+
+    op: str
+    site: LineSite | None
+    is_result: bool
+    is_input: bool
+
+
+def region_saves(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, count: int) -> list[RegionSave]:
+    """The saved tensors in the order in which the compiled function saves them."""
+    output = next(iter(forward.graph.find_nodes(op="output")))
+    outputs = list(output.args[0]) if count else []
+    kept = outputs[len(outputs) - count :]
+    names = {node.name for node in kept if isinstance(node, torch.fx.Node)}
+    given = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
+    # What depends on the gradients that come in is the backward proper; the rest is forward, computed again.
+    proper = _downstream(node for name, node in given.items() if name not in names)
+    return [_described(node, _needers(given.get(node.name), proper)) for node in kept if _is_tensor(node)]
+
+
+def _downstream(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    found: set[torch.fx.Node] = set()
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo.extend(node.users)
+    return found
+
+
+def _needers(node: torch.fx.Node | None, proper: set[torch.fx.Node]) -> list[torch.fx.Node]:
+    """The nodes of the backward proper that take this value, or something computed from it again; in order."""
+    found: set[torch.fx.Node] = set()
+    seen: set[torch.fx.Node] = set()
+    todo = [node] if node is not None else []
+    while todo:
+        at = todo.pop()
+        for user in at.users:
+            if user in proper:
+                found.add(user)
+            elif user not in seen:
+                seen.add(user)
+                todo.append(user)
+    return [user for user in sorted(found) if node_site(user) is not None]
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _described(made: torch.fx.Node, users: list[torch.fx.Node]) -> RegionSave:
+    maker = _source(made, "source_fn_stack")
+    is_input = made.op == "placeholder"
+    own = next((user for user in users if not is_input and _source(user, "fwd_source_fn_stack") == maker), None)
+    user = own or next(iter(users), None)
+    if user is None:
+        return RegionSave(maker[1], node_site(made), True, is_input)
+    return RegionSave(_source(user, "fwd_source_fn_stack")[1], node_site(user), own is not None, is_input)
+
+
+def _source(node: torch.fx.Node, key: str) -> tuple[str, str]:
+    """The call in the user's source that a node comes from: its name in dynamo's graph, and the function's name."""
+    stack = node.meta.get(key)
+    if not stack:
+        return "", ""
+    name, target = stack[-1][:2]
+    if isinstance(target, type):
+        return str(name), target.__name__
+    return str(name), target if isinstance(target, str) else getattr(target, "__name__", str(target))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import inspect
+import os
 import signal
 import subprocess
 import sys
@@ -18,8 +21,8 @@ from torch import nn
 import torchsan
 from tests.verify import faults
 from torchsan.errors import UsageError
-from torchsan.model import Report
-from torchsan.verify import before_capture, on_the_spot
+from torchsan.model import Capture, Report
+from torchsan.verify import before_capture, child, on_the_spot
 from torchsan.verify.compare import Tolerance, tensor_difference
 from torchsan.verify.subject import Subject
 from torchsan.verify.timing import OutOfTime, time_limit, watchdog
@@ -152,3 +155,42 @@ def test_a_limit_that_was_not_reached_leaves_nothing_behind() -> None:
         total = sum(range(100))
     assert total == 4950
     assert not hasattr(signal, "SIGALRM") or signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+def stuck(tell: Any) -> Report:
+    tell("methods", ["export", "jit.trace"])
+    tell("at", "eager")
+    tell("known", Report(captures=[Capture("export", "faithful")]))
+    tell("at", "jit.trace")
+    # Never comes back to the interpreter, as one long call of torch.
+    collections.deque(iter(int, 1), maxlen=0)
+    return Report()
+
+
+def crashing(tell: Any) -> Report:
+    tell("methods", ["export", "jit.trace"])
+    tell("at", "eager")
+    tell("at", "export")
+    os.kill(os.getpid(), signal.SIGKILL)
+    return Report()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="works in this process where there is no fork")
+def test_a_budget_holds_inside_one_call_and_a_crash_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "latest", lambda budget: budget)
+    report = child.in_child(stuck, 0.3, contextlib.nullcontext())
+    assert [(c.method, c.outcome) for c in report.captures] == [("export", "faithful"), ("jit.trace", "unfinished")]
+    assert not report.extra["best_is_faithful"]
+    monkeypatch.setattr(child, "latest", lambda budget: 600.0)
+    report = child.in_child(crashing, 0.3, contextlib.nullcontext())
+    assert [(c.method, c.outcome) for c in report.captures] == [("export", "failed"), ("jit.trace", "unfinished")]
+    assert "crashed" in report.captures[0].reason
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="works in this process where there is no fork")
+def test_what_the_child_refuses_is_refused() -> None:
+    def refusing(tell: Any) -> Report:
+        raise UsageError("no such model")
+
+    with pytest.raises(UsageError, match="no such model"):
+        child.in_child(refusing, 60, contextlib.nullcontext())

@@ -81,16 +81,18 @@ def verify(
     origin: str = "",
     home: Place | None = None,
     progress: Progress | None = None,
+    known: Callable[[Report], None] | None = None,
 ) -> Report:
     """Capture a model in every way (or in `methods`) and hunt for inputs on which capture and eager disagree.
 
-    Everything runs on deep copies and the random state is put back: the model stays as it is.
+    Everything runs on deep copies and the random state is put back: the model stays as it is. `known` is given what is
+    known after every method, before causes are looked for.
     """
     wanted, remark = chosen_methods(methods)
     subject = as_subject(model, args, kwargs, seed, origin)
     subject.home = home or calling_place()
     with random_state_kept():
-        return _verify(subject, wanted, methods is None, budget, save, progress or (lambda text: None), remark)
+        return _verify(subject, wanted, methods is None, budget, save, progress or (lambda text: None), known, remark)
 
 
 def _verify(
@@ -100,6 +102,7 @@ def _verify(
     budget: float,
     save: str | Path | None,
     progress: Progress,
+    known: Callable[[Report], None] | None,
     remark: str,
 ) -> Report:
     started = time.perf_counter()
@@ -119,6 +122,8 @@ def _verify(
             wanted_static = try_method("export-static", truth, share)
             if wanted_static.captured is not None:
                 trials.append(wanted_static)
+        if known is not None:
+            known(build_report(truth, trials, Judgement(), time.perf_counter() - started))
     progress("causes")
     judge = Judge(truth, max(deadline, time.perf_counter() + 10))
     for trial in trials:

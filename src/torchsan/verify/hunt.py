@@ -16,7 +16,7 @@ from torchsan.verify.methods import CAPTURE_LIMIT, Captured, capture
 from torchsan.verify.noise import is_noise
 from torchsan.verify.sizes import TOGETHER
 from torchsan.verify.subject import Outcome, attributes_of, identical, tensors_of
-from torchsan.verify.timing import OutOfTime
+from torchsan.verify.timing import OutOfTime, ran_out
 from torchsan.verify.truth import Truth
 from torchsan.verify.variants import Variant
 
@@ -63,7 +63,7 @@ class Trial:
     @property
     def out_of_time(self) -> bool:
         """Whether capturing alone took longer than it may."""
-        return isinstance(self.error, OutOfTime)
+        return ran_out(self.error)
 
 
 def export_example(truth: Truth) -> list[object]:
@@ -205,8 +205,8 @@ def disagreement(trial: Trial, truth: Truth, variant: Variant, want: Outcome) ->
     captured, subject = trial.captured, truth.subject
     assert captured is not None
     got = captured.run(subject, variant.plan(subject))
-    if isinstance(got.error, OutOfTime):
-        raise got.error
+    if ran_out(got.error):
+        raise OutOfTime(str(got.error))
     found = difference(
         want,
         got,

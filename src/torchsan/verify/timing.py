@@ -6,11 +6,23 @@ import contextlib
 import ctypes
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 
 class OutOfTime(Exception):
     """A run took longer than it may."""
+
+
+def ran_out(error: BaseException | None) -> bool:
+    """Whether an error is, or was raised because of, a limit of ours."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, OutOfTime):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @contextlib.contextmanager
@@ -46,29 +58,33 @@ def _alarm(seconds: float) -> Iterator[None]:
 @contextlib.contextmanager
 def watchdog(seconds: float) -> Iterator[None]:
     """A thread that raises `OutOfTime` in this one when the time is over."""
-    target, lock, over = threading.get_ident(), threading.Lock(), threading.Event()
+    target, lock, over, fired = threading.get_ident(), threading.Lock(), threading.Event(), threading.Event()
 
     def watch() -> None:
         if over.wait(max(seconds, 0.01)):
             return
         with lock:
             if not over.is_set():
-                _raise_in(target, OutOfTime)
+                fired.set()
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(target), ctypes.py_object(OutOfTime))
 
-    thread = threading.Thread(target=watch, name="torchsan-watchdog", daemon=True)
-    thread.start()
+    threading.Thread(target=watch, name="torchsan-watchdog", daemon=True).start()
+    raised = False
     try:
         yield
     except OutOfTime:
+        raised = True
         raise OutOfTime(f"no answer after {seconds:.0f} s") from None
     finally:
         with lock:
-            # From here on nothing is raised any more: what lies outside must not be hit.
+            # From here on nothing is asked for any more: what lies outside must not be hit.
             over.set()
-            _raise_in(target, None)
+        if fired.is_set() and not raised:
+            _take()
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Ask the interpreter to raise in a thread at its next step; None takes back what was asked."""
-    what = ctypes.py_object(error) if error is not None else None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
+def _take() -> None:
+    """Let an exception come that was asked for and has not arrived: the interpreter raises it within a few steps."""
+    with contextlib.suppress(OutOfTime):
+        for _ in range(1_000):
+            time.sleep(0)

@@ -30,7 +30,7 @@ from torchsan.verify.subject import (
     tensors_of,
 )
 from torchsan.verify.thresholds import threshold_variants
-from torchsan.verify.timing import OutOfTime
+from torchsan.verify.timing import ran_out
 from torchsan.verify.uninitialised import reads_uninitialised
 from torchsan.verify.variants import Variant, call_variants, seed_variants, sequence, value_variants
 
@@ -111,7 +111,7 @@ class Truth:
             return None
         finally:
             self.seconds += time.perf_counter() - started
-        if isinstance(outcome.error, OutOfTime):
+        if ran_out(outcome.error):
             self.untried.setdefault(variant.column or "sizes")
             return None
         if outcome.error is not None or (self.finite and not is_finite(outcome)):

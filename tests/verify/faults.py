@@ -140,6 +140,13 @@ class AskedWhileTracing(nn.Module):
         return x.sin()  # <- TS314
 
 
+class TableOfDtype(nn.Module):
+    def forward(self, x):
+        table = torch.zeros(x.size(0), 2, dtype=x.dtype)  # <- TS312
+        table[:, 0] = x.sum(1)
+        return table
+
+
 class Unwritten(nn.Module):
     def forward(self, x):
         room = torch.empty(x.shape[0], 4)
@@ -184,4 +191,5 @@ CASES = [
     (MoreInTraining, (_fixed(4, 3),), "jit.trace"),
     (WrappingPointer, (_fixed(4, 3),), "export"),
     (AskedWhileTracing, (_fixed(4, 3),), "jit.trace"),
+    (TableOfDtype, (_fixed(4, 3),), "export"),
 ]

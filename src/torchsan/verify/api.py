@@ -17,7 +17,7 @@ from torchsan.verify.code import capture_text, reproduction
 from torchsan.verify.frames import calling_place
 from torchsan.verify.hunt import Trial, try_method
 from torchsan.verify.judging import Judge, Judgement
-from torchsan.verify.methods import METHODS, ON_REQUEST, onnx_missing
+from torchsan.verify.methods import METHODS, ON_REQUEST, Captured, onnx_missing
 from torchsan.verify.optional import optional_arguments
 from torchsan.verify.subject import Subject, random_state_kept
 from torchsan.verify.tree import module_tree
@@ -91,6 +91,7 @@ def verify(
     wanted, remark = chosen_methods(methods)
     subject = as_subject(model, args, kwargs, seed, origin)
     subject.home = home or calling_place()
+    subject.limit = max(subject.limit, budget / 4)
     with random_state_kept():
         return _verify(subject, wanted, methods is None, budget, save, progress or (lambda text: None), known, remark)
 
@@ -148,7 +149,7 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
     """The row of the table: what was compared, and how it went."""
     if trial.captured is None:
         return {"captured": "fails"}
-    checks = {"captured": "wrapped (the plain call fails)" if trial.captured.refused else "yes"}
+    checks = {"captured": _how(trial.captured)}
     sizes = dict.fromkeys(variant.dimension for variant, _ in truth.pairs if variant.kind == "size")
     columns = ["values", *sizes, "arguments", "calls", "seed", "mode", "dtype", "effects"]
     for column in columns:
@@ -175,6 +176,12 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
     if lost and checks.get("effects") == "agrees" and trial.method not in ("compile",):
         checks["effects"] = f"agrees ({lost} is not kept)"
     return checks
+
+
+def _how(captured: Captured) -> str:
+    if not captured.refused:
+        return "yes"
+    return f"{'unchecked' if captured.unchecked else 'wrapped'} (the plain call fails)"
 
 
 def _lost_attributes(truth: Truth) -> str:
@@ -261,6 +268,7 @@ def _paste(best: Trial, truth: Truth) -> str:
         dynamic=best.captured.dynamic,
         bound=best.captured.bound,
         kwargs=bool(truth.subject.kwargs),
+        unchecked=best.captured.unchecked,
     )
     save = {
         "jit.trace": 'captured.save("model.pt")',
@@ -280,10 +288,10 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
         notes.append("TorchScript (jit.trace, jit.script) is deprecated since torch 2.10: use torch.export")
     for trial in trials:
         if trial.captured is not None and trial.captured.refused:
-            notes.append(
-                f"torch.{trial.method}(model, args) itself fails: {trial.captured.refused}; "
-                "what is judged here is a wrapper around the model, tensors in and tensors out"
-            )
+            wrapper = "a wrapper around the model, tensors in and tensors out"
+            what = "the trace that check_trace=False gives" if trial.captured.unchecked else wrapper
+            fails = f"torch.{trial.method}(model, args) itself fails: {trial.captured.refused}"
+            notes.append(f"{fails}; what is judged here is {what}")
         if trial.captured is not None and trial.captured.unsaved:
             notes.append(f"{trial.method} runs here but cannot be saved: {trial.captured.unsaved}")
     other = [t.method for t in trials if t.in_distribution]

@@ -62,16 +62,19 @@ class Bound(torch.nn.Module):  # tracing holds only tensors: fix the rest
 """
 
 
-def capture_text(method: str, dynamic: Any = None, bound: bool = False, kwargs: bool = False) -> str:
+def capture_text(
+    method: str, dynamic: Any = None, bound: bool = False, kwargs: bool = False, unchecked: bool = False
+) -> str:
     """The call that captures `model` into `captured`."""
     more = ", kwargs" if kwargs else ""
+    unasked = ", check_trace=False" if unchecked else ""
     shapes = f", dynamic_shapes={shapes_text(dynamic)}" if dynamic is not None else ""
     if method == "jit.trace" and bound:
         leaves = "torch.utils._pytree.tree_leaves((args, kwargs))"
         given = f"given = [t for t in {leaves} if isinstance(t, torch.Tensor)]"
-        return f"{BOUND}\n\n{given}\ncaptured = torch.jit.trace(Bound(model), tuple(given))"
+        return f"{BOUND}\n\n{given}\ncaptured = torch.jit.trace(Bound(model), tuple(given){unasked})"
     if method == "jit.trace":
-        return "captured = torch.jit.trace(model, args)"
+        return f"captured = torch.jit.trace(model, args{unasked})"
     if method == "jit.script":
         return "captured = torch.jit.script(model)"
     if method == "onnx":
@@ -208,7 +211,7 @@ def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> st
     lines += ["leaves = copy.deepcopy(leaves)"]
     lines += [line for line in [_example_text(subject, captured.example)] if line]
     lines += [SEEDS.format(subject.seed)]
-    lines += [captured.source or capture_text(method, captured.dynamic, captured.bound, bool(subject.kwargs))]
+    lines += [captured.source or _capture_text(subject, captured, method)]
     if method == "jit.trace":
         lines += RESTORED[:1] + [line.format("model." if captured.bound else "") for line in RESTORED[1:]]
     if method in ("jit.trace", "jit.script") and not captured.unsaved:
@@ -229,6 +232,10 @@ def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> st
     tolerance = captured.tolerance
     lines += [f"torch.testing.assert_close(got, want, rtol={tolerance.rtol}, atol={tolerance.atol}, equal_nan=True)"]
     return "\n".join(lines) + "\n"
+
+
+def _capture_text(subject: Subject, captured: Any, method: str) -> str:
+    return capture_text(method, captured.dynamic, captured.bound, bool(subject.kwargs), captured.unchecked)
 
 
 def inputs_text(subject: Subject, variant: Variant) -> str:

@@ -72,6 +72,7 @@ class Captured:
     unsaved: str = ""
     # Why the plain call does not work, where what was captured is a wrapper.
     refused: str = ""
+    unchecked: bool = False
     # The user's lines that made an exporter decide something by a size, by the key of what it decided.
     asked: dict[int, Place] = field(default_factory=dict)
     unspoiled: Callable[..., Any] | None = None
@@ -212,14 +213,25 @@ def _needs_binding(subject: Subject) -> bool:
 
 
 def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
+    try:
+        return _traced(subject, model)
+    except torch.jit.TracingCheckError:
+        # State or chance: torch's own check refuses, and without it people trace it all the same.
+        refused = "two runs of forward with the same input were not the same"
+        return _traced(subject, subject.fresh(), refused)
+
+
+def _traced(subject: Subject, model: torch.nn.Module, unchecked: str = "") -> Captured:
     args, _ = subject.inputs()
     bound = _needs_binding(subject)
-    refused = "it takes tensors alone, by position" if bound else ""
+    refused = unchecked or ("it takes tensors alone, by position" if bound else "")
+    options = {"check_trace": False} if unchecked else {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        seed_everything(subject.seed)
         if not bound:
             try:
-                traced = torch.jit.trace(model, args)
+                traced = torch.jit.trace(model, args, **options)
             except RuntimeError as error:
                 if not _about_output_types(error):
                     raise
@@ -227,7 +239,7 @@ def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
         if bound:
             leaves = pytree.tree_leaves(subject.inputs())
             tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-            traced = torch.jit.trace(Bound(model, subject), tensors)
+            traced = torch.jit.trace(Bound(model, subject), tensors, **options)
     changed = _restore(subject.model, model)
     _restore_capture(subject.model, traced, "model." if bound else "")
     fresh, unsaved = saved(traced)
@@ -243,6 +255,7 @@ def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
         live_changes=changed,
         unsaved=unsaved,
         refused=refused,
+        unchecked=bool(unchecked),
     )
 
 
@@ -335,7 +348,8 @@ def _export(
     asked: dict[int, Place] = {}
     with compat_capture.asking(lambda key: asked.update((key, place) for place in user_places(1))):
         program = torch.export.export(model, args, kwargs or None, dynamic_shapes=shapes, strict=strict)
-    return Captured(name, graph_copies(program), program, example=example, dynamic=shapes, asked=asked)
+    fresh = graph_copies(program)
+    return Captured(name, fresh, program, example=example, dynamic=shapes, asked=asked, can_widen=True)
 
 
 def graph_copies(program: Any) -> Callable[[], Any]:

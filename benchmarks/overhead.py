@@ -1,7 +1,8 @@
 """What watching costs: plain eager, torchsan, anomaly mode and allow_mutation_on_saved_tensors in one run.
 
 Every round runs each variant once, in turn, so that whatever else the machine does hits all alike. Printed are
-medians, as ratios to plain eager; the second eager column is eager against itself, the noise to read the rest by.
+medians of processor time (one thread), as ratios to plain eager; the second eager column is eager against itself, the
+noise to read the rest by.
 
 The first three workloads are ordinary training; the others write as often as a program can. torchsan is measured twice,
 with its native part (where that is built) and without.
@@ -152,8 +153,8 @@ def indexed() -> Callable[[], None]:
 
 
 def inplace() -> Callable[[], None]:
-    """One small tensor added to, over and over."""
-    total, more = torch.zeros(64), torch.randn(64)
+    """One tensor of 4,096 numbers added to, over and over."""
+    total, more = torch.zeros(64, 64), torch.randn(64, 64)
 
     def step() -> None:
         for _ in range(200):
@@ -164,7 +165,7 @@ def inplace() -> Callable[[], None]:
 
 def data() -> Callable[[], None]:
     """The same behind autograd's back."""
-    weight = torch.nn.Parameter(torch.zeros(64))
+    weight = torch.nn.Parameter(torch.zeros(64, 64))
 
     def step() -> None:
         for _ in range(200):
@@ -193,14 +194,14 @@ class InplaceCell(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.gates = nn.Linear(2 * size, 3 * size)
+        self.update, self.new, self.out = (nn.Linear(2 * size, size) for _ in range(3))
 
     def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        update, new, out = self.gates(torch.cat([x, h], -1)).chunk(3, -1)
-        update, new, out = torch.sigmoid(update), torch.tanh(new), torch.sigmoid(out)
-        fresh = new.mul(update)
-        fresh += (1 - update).mul_(c)
-        return torch.tanh(fresh).mul_(out), fresh
+        both = torch.cat([x, h], -1)
+        update, new, out = self.update(both).sigmoid_(), self.new(both).tanh_(), self.out(both).sigmoid_()
+        fresh = c * update
+        fresh += new * (1 - update)
+        return out * torch.tanh(fresh), fresh
 
 
 def rnn() -> Callable[[], None]:
@@ -285,10 +286,10 @@ def measure(make: Callable[[], Callable[[], None]], repeats: int, rounds: int) -
             gc.collect()
             with context():
                 step()  # the first step in a block pays for entering it
-                start = time.perf_counter()
+                start = time.process_time()
                 for _ in range(repeats):
                     step()
-                elapsed = time.perf_counter() - start
+                elapsed = time.process_time() - start
             if round_number:  # the first round warms up
                 seconds[name].append(elapsed)
     ratios = {}

@@ -13,6 +13,8 @@ API, what it is used for, and what happens where it is missing:
 - `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
 - `torch._C._storage_Use_Count`, `Tensor._use_count`: whether anything can have saved a tensor; without the first, more
   contents are compared.
+- `torch.utils.checkpoint._CheckpointFrame`: the inputs of checkpointed blocks; without it (or its `save_inputs`) an
+  overwritten input of a block that is not reentrant is not told.
 - `torch._C.DisableTorchFunction`, `_DisableTorchDispatch`: our own ops pass by the program's modes; required.
 - `torch._dynamo.eval_frame._maybe_set_eval_frame`: stepping aside in compiled regions; without it we stay on.
 """
@@ -103,6 +105,14 @@ def may_be_saved(tensor: torch.Tensor, memory: int) -> bool:
         return True
     holders = 2 if tensor.requires_grad and tensor.is_leaf else 1
     return _storage_uses(memory) > 2 or tensor._use_count() > holders
+
+
+def checkpoint_frame() -> Any:
+    """The class that keeps the inputs of a checkpointed block, where it has the methods that we know."""
+    from torch.utils import checkpoint
+
+    found = getattr(checkpoint, "_CheckpointFrame", None)
+    return found if hasattr(found, "save_inputs") else None
 
 
 @contextlib.contextmanager

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from torchsan.check.analyse import analyse
+from torchsan.check.choosing.files import Source
 from torchsan.rules import all_rules, find_rule
 
-RULES = [rule for rule in all_rules().values() if rule.family in "12"]
+RULES = [rule for rule in all_rules().values() if rule.family in "12" and rule.judge is not None]
+STATIC = [rule for rule in all_rules().values() if rule.judge is None and rule.check is not None]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
@@ -25,7 +28,14 @@ def test_good_is_silent(rule, watch_program):
     assert watched.codes == []
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+@pytest.mark.parametrize("rule", STATIC, ids=lambda rule: rule.code)
+def test_what_only_source_tells(rule):
+    found = analyse(Source("bad.py", rule.bad)).findings
+    assert [(f.code, f.primary.line, f.certainty) for f in found] == [(rule.code, rule.bad_line(), "certain")]
+    assert analyse(Source("good.py", rule.good)).findings == []
+
+
+@pytest.mark.parametrize("rule", [*RULES, *STATIC], ids=lambda rule: rule.code)
 def test_page_answers_the_questions(rule):
     for heading in ("What it is.", "What goes wrong.", "How to fix.", "When to ignore."):
         assert heading in rule.page

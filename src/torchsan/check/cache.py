@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from torchsan.check.analyse import Result
+from torchsan.check.reading.project import state_of
 from torchsan.effects import table_version
 from torchsan.model.source import shown_path
 from torchsan.version import __version__
@@ -41,6 +42,8 @@ class Cache:
         self.database: sqlite3.Connection | None = None
         self.stamps: dict[str, tuple[int, int, str]] = {}
         self.known: dict[str, str] = {}
+        # Of files that results hang on, as they are now.
+        self.states: dict[str, str] = {}
         if folder is None:
             return
         try:
@@ -71,7 +74,13 @@ class Cache:
             return None
         if data == "":
             return Result(shown_path(path))
-        return Result.from_json(shown_path(path), json.loads(data))
+        known = Result.from_json(shown_path(path), json.loads(data))
+        return known if all(self._state(p) == state for p, state in known.needs.items()) else None
+
+    def _state(self, path: str) -> str:
+        if path not in self.states:
+            self.states[path] = state_of(path)
+        return self.states[path]
 
     def store(self, entries: Iterable[tuple[str, Stamp, str, Result]]) -> None:
         if self.database is None:
@@ -92,7 +101,7 @@ class Cache:
 
 def _packed(result: Result) -> str:
     """Most files have nothing to say."""
-    empty = not (result.findings or result.remarks or result.error)
+    empty = not (result.findings or result.remarks or result.error or result.needs)
     return "" if empty else json.dumps(result.as_json())
 
 

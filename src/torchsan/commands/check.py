@@ -129,7 +129,10 @@ def _results(args: argparse.Namespace, config: Config) -> list[Result]:
         if len(args.paths) > 1:
             raise UsageError("standard input (-) cannot be mixed with files")
         return [_standard_input(args.stdin_name, args.possible)]
-    files = find_files(args.paths or ["."], config.exclude)
+    left_out: list[str] = []
+    files = find_files(args.paths or ["."], config.exclude, left_out)
+    for path in left_out:
+        print(f"torchsan: {shown_path(path)} was left out as made by a tool; name it to check it", file=sys.stderr)
     if args.changed_only:
         changed = changed_since(args.changed_only)
         files = [file for file in files if os.path.realpath(file) in changed]

@@ -146,6 +146,28 @@ class InputOverwritten:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnedWritten:
+    """A function writes memory that its caller, or its object, goes on using, and nothing says that it is meant."""
+
+    memory: Memory
+    write: Write
+    function: str
+    # "argument", or "state" for what the object keeps from call to call.
+    kind: Literal["argument", "state"]
+    # On another way through the function the same statement writes to memory of its own.
+    mixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResultDropped:
+    """An op that changes nothing in place stands alone: its result is lost. Told from source only."""
+
+    op: str
+    memory: Memory
+    line: Line | None
+
+
+@dataclass(frozen=True, slots=True)
 class SharedDefaultWritten:
     """A default argument or a module-level constant was written by a function that runs again."""
 
@@ -204,6 +226,8 @@ Event = (
     | ParameterRewritten
     | AliasedSnapshot
     | InputOverwritten
+    | OwnedWritten
+    | ResultDropped
     | SharedDefaultWritten
     | GradientCut
     | StaleCast

@@ -6,6 +6,7 @@ visits of a line that deserve a close look.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch._ops
 
+from torchsan import compat
 from torchsan.observe.clock import clock
 from torchsan.observe.constructors import maker_at
 from torchsan.observe.guards import guards
@@ -31,6 +33,11 @@ _getframe = sys._getframe
 # What the native part is told of a code object, and of a site; the same numbers stand in its source.
 IS_USER, IS_OURS, IS_STEP, IS_FORWARD = 1, 2, 4, 8
 NO_LOOK = 1
+# Arguments, after the tensor that is written, of the ops that the native part takes without boxes.
+UNBOXED = {
+    *((), ("number",), ("Tensor",), ("Tensor", "bool"), ("Tensor", "number")),
+    ("Tensor", "Tensor", "number"),
+}
 
 
 def _program_frame() -> FrameType:
@@ -39,6 +46,15 @@ def _program_frame() -> FrameType:
     while frame is not None and kind_of(frame.f_code) == OURS:
         frame = frame.f_back
     return frame if frame is not None else _getframe(1)
+
+
+@functools.cache
+def _references(op: str) -> int:
+    """How often the native part holds a tensor that this op writes: in its note, and for most ops on torch's stack."""
+    packet = getattr(torch.ops.aten, op, None)
+    schemas = [getattr(packet, overload)._schema for overload in packet.overloads()] if packet is not None else []
+    forms = [tuple(str(argument.type) for argument in schema.arguments[1:]) for schema in schemas]
+    return 1 if any(form in UNBOXED for form in forms) else 2
 
 
 class DispatchedLog(Mapping[int, list[Written]]):
@@ -77,7 +93,6 @@ class DispatchedWrites:
         self.part = part
         self.sites: list[tuple[Site, str | None]] = []
         self.log = DispatchedLog(part, self.sites)
-        self._indexed: dict[tuple[int, int], int] = {}
 
     @classmethod
     def is_free(cls) -> bool:
@@ -85,13 +100,13 @@ class DispatchedWrites:
 
     def install(self) -> None:
         DispatchedWrites._owner = self
-        self.sensor.aliases.sensor_holds = 2  # on the dispatcher's stack, and in the note of the write
         ledger, patches = self.recorder.ledger, self.recorder.patches
         ledger.writes, ledger.pull = self.log, self._pull
         guards.listeners.append(self._guarded)
         self._guarded()
         # The dispatcher sees `x[i] = v` as a copy into a view: which index made the view is known only here.
-        patches.set(torch.Tensor, "__setitem__", self._setitem(torch.Tensor.__setitem__))
+        self._set_item = torch.Tensor.__setitem__
+        patches.set(torch.Tensor, "__setitem__", self.part.item_setter(compat.TensorBase, self._look_at_index))
         for kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
             patches.set(kind, "__call__", self._op(kind.__call__))
         self.sensor.exposure.serve_natively(self)
@@ -161,31 +176,16 @@ class DispatchedWrites:
         site, shown = self.sites[number]
         if not worth_a_look(seen) or shown == "__setitem__" or inside_step(frame.f_code):
             return None
+        self.sensor.aliases.sensor_holds = _references(op)
         return self.sensor.look(shown or op, site, tensors, tensors, frame, seen)
 
     # -- what the dispatcher cannot tell ------------------------------------------------------------
 
-    def _setitem(self, original: Any) -> Any:
-        visits, look = self._indexed, self._look_at_index
-
-        def __setitem__(self: Any, index: Any, value: Any) -> None:
-            frame = _getframe(1)
-            key = (id(frame.f_code), frame.f_lasti)
-            seen = visits.get(key, 0)
-            visits[key] = seen + 1
-            if seen >= 4 and seen & (seen - 1):
-                original(self, index, value)
-            else:
-                look(original, self, index, value, frame, seen)
-
-        return named_like(__setitem__, original)
-
-    def _look_at_index(self, original: Any, tensor: Any, index: Any, value: Any, frame: FrameType, seen: int) -> None:
-        site = site_of(frame)  # which also keeps the code, and so the key
-        look = not inside_step(frame.f_code)
-        token = self.sensor.look("__setitem__", site, (tensor,), (tensor, index, value), frame, seen) if look else None
+    def _look_at_index(self, tensor: Any, index: Any, value: Any, seen: int) -> None:
+        frame = _getframe(1)
+        token = self.sensor.look("__setitem__", site_of(frame), (tensor,), (tensor, index, value), frame, seen)
         try:
-            original(tensor, index, value)
+            self._set_item(tensor, index, value)
         except (RuntimeError, NotImplementedError) as error:
             self.sensor.refused("__setitem__", (tensor,), error, frame)
             raise

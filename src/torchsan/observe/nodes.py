@@ -51,6 +51,8 @@ def walk(roots: list[Any]) -> Iterator[Any]:
 def op_name(node: Any) -> str:
     """`ExpBackward0` is `exp`; a custom Function keeps its own name."""
     name = re.sub(r"Backward\d*$", "", node.name().rpartition("::")[2])
+    if name == "CheckpointFunction":
+        return "checkpoint"
     if is_custom(node):
         return name
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
@@ -85,7 +87,7 @@ def describe_save(saved: Saved) -> Save:
         what=saved.what,
         line=line_of_node(saved.node),
         version=saved.expected,
-        custom=is_custom(saved.node),
+        custom=is_custom(saved.node) and op_name(saved.node) != "checkpoint",
         in_backward=site_of_node(saved.node) is None,
     )
 
@@ -163,9 +165,14 @@ def _is_told(tensor: Any, told: Saved) -> bool:
     return f"{list(tensor.shape)}" in told.message
 
 
+def versions_in(text: str) -> tuple[int | None, int | None]:
+    """Of torch's words about an overwritten value: the version that was saved, and the one that was found."""
+    match = _VERSIONS.search(text)
+    return (int(match.group(2)), int(match.group(1))) if match else (None, None)
+
+
 def _stale(node: Any, what: str, message: str) -> Saved:
-    match = _VERSIONS.search(message)
-    current, expected = (int(match.group(1)), int(match.group(2))) if match else (None, None)
+    expected, current = versions_in(message)
     return Saved(node, what, None, True, expected, current, message)
 
 

@@ -31,7 +31,8 @@ def names_called_with_out(code: CodeType) -> set[str]:
     """Names used in functions that pass a keyword `out`."""
     found: set[str] = set()
     for part in _codes(code):
-        if any(isinstance(constant, tuple) and "out" in constant for constant in part.co_consts):
+        # Names of keywords come in a tuple, or one by one beside `*args`.
+        if any(c == "out" if type(c) is str else type(c) is tuple and "out" in c for c in part.co_consts):
             found.update(part.co_names)
     return found
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +31,9 @@ class StaleFinder:
         # Nodes made by backwards with create_graph: their numbers, and the line of the call.
         self.made_by_backward: deque[tuple[int, int, Site]] = deque(maxlen=256)
 
+        # Explains values that torch keeps outside the graph.
+        self.elsewhere: Callable[[str, FrameType], list[StaleSave]] = lambda text, frame: []
+
     # -- loud: torch's version check failed ---------------------------------------------------------
 
     def explain(self, roots: list[Any], text: str, frame: Any) -> list[Any]:
@@ -40,7 +45,7 @@ class StaleFinder:
         # The engine goes from the latest node back, so the failing one is the latest that it reached.
         stale.sort(key=lambda s: (s.message.split(" Hint:")[0] not in text, -nodes.sequence(s.node)))
         if not stale:
-            return []
+            return self.elsewhere(text, frame)
         found: list[StaleSave] = []
         told: set[object] = set()
         events = [self._stale_event(saved, frame) for saved in stale]
@@ -73,6 +78,29 @@ class StaleFinder:
             write=write,
             needed=Line(needed.place, needed.library_place if needed.library_place else None),
             silent=False,
+            more_writes=more,
+            constructor=maker.place if maker is not None else None,
+        )
+
+    def event_of(
+        self,
+        memory: int,
+        save: Save,
+        writes: list[Written],
+        steps: list[Stepped],
+        needed: Site,
+        frame: FrameType,
+        *,
+        silent: bool,
+    ) -> StaleSave:
+        """What there is to tell of a value that is kept outside the graph."""
+        write, more, maker = self._choose(writes, steps)
+        return StaleSave(
+            memory=self._name(memory, frame, write, None),
+            save=save,
+            write=write,
+            needed=Line(needed.place, needed.library_place),
+            silent=silent,
             more_writes=more,
             constructor=maker.place if maker is not None else None,
         )

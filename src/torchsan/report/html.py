@@ -16,6 +16,7 @@ from torchsan.model import Finding, Report
 from torchsan.model.source import source_lines
 from torchsan.report import Options
 from torchsan.report.full import render as render_full
+from torchsan.report.shown import shown_part
 
 DATA, PLAIN = "<!--torchsan:data-->", "<!--torchsan:plain-->"
 
@@ -59,28 +60,8 @@ def _sources(findings: Iterable[Finding], report: Report) -> dict[str, list[list
     return {path: _pieces(source_lines(path), numbers) for path, numbers in wanted.items()}
 
 
-def _shown(report: Report, options: Options) -> Report:
-    """The report as the options ask for it; the timeline's findings keep pointing at the right ones."""
-    visible = report.visible(possible=options.possible)
-    if len(visible) == len(report.findings):
-        return report
-    moved = {index: visible.index(f) for index, f in enumerate(report.findings) if f in visible}
-    captures = [replace(c, finding=moved.get(c.finding) if c.finding is not None else None) for c in report.captures]
-    timeline = report.timeline
-    if timeline is not None:
-        lanes = [
-            replace(
-                lane,
-                moments=[m if m.finding is None else replace(m, finding=moved.get(m.finding)) for m in lane.moments],
-            )
-            for lane in timeline.lanes
-        ]
-        timeline = replace(timeline, lanes=lanes)
-    return replace(report, findings=visible, captures=captures, timeline=timeline)
-
-
 def render(report: Report, options: Options) -> str:
-    shown = _shown(report, options)
+    shown = shown_part(report, options)
     data = {**shown.as_json(), "sources": _sources(shown.findings, shown)}
     # `<` never stands in the data as such, so that no text of the user's can end the script element.
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")

@@ -6,10 +6,11 @@ import json
 
 from torchsan.model import Report
 from torchsan.report import Options
+from torchsan.report.shown import shown_part
 
 
 def render(report: Report, options: Options) -> str:
-    data = report.as_json()
+    data = shown_part(report, options).as_json()
     timeline = data.pop("timeline", None)
     text = json.dumps(data, indent=2, ensure_ascii=False)
     if timeline is not None:

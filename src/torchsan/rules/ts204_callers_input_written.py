@@ -19,7 +19,7 @@ from typing import Any
 
 from torchsan.check.facts import stated
 from torchsan.model import Finding, Span
-from torchsan.model.events import InputOverwritten
+from torchsan.model.events import InputOverwritten, OwnedWritten
 from torchsan.rules import finding
 from torchsan.rules.wording import idea
 
@@ -68,6 +68,8 @@ FIXES = (
 
 
 def judge(event: Any, history: Any) -> Finding | None:
+    if isinstance(event, OwnedWritten):
+        return _owned(event)
     if not isinstance(event, InputOverwritten) or event.write.line is None:
         return None
     spans: list[Span] = []
@@ -85,6 +87,20 @@ def judge(event: Any, history: Any) -> Finding | None:
         why="the argument is the caller's own memory; an in-place op on it changes what the caller has",
         fixes=(idea(fix), idea(f"pass a copy: {event.memory.name}.clone()")),
     )
+
+
+def _owned(event: OwnedWritten) -> Finding | None:
+    if event.write.line is None:
+        return None
+    whose = "its caller's tensor" if event.kind == "argument" else "what the object keeps for the next call"
+    spans = event.write.line.spans("mutated", f"this is {whose}, changed in place", primary=True)
+    if event.mixed:
+        message = f"`{event.function}` writes {event.memory.quoted} in place, which on some paths is {whose}"
+        why = "on other paths the same line writes a tensor of its own: whether others see the change hangs on the path"
+    else:
+        message = f"`{event.function}` writes its argument {event.memory.quoted} in place, and does not say so"
+        why = "the argument is the caller's own memory; an in-place op on it changes what the caller has"
+    return finding(globals(), message, spans, why=why, fixes=(idea("make a new tensor instead, or write to a clone"),))
 
 
 def check(fact: Any, flow: Any) -> Finding | None:

@@ -7,6 +7,7 @@ from torchsan.model.events import Save, StaleSave, Write
 
 # d f / d x, for ops whose derivative people know; `{}` is nothing, plain words.
 DERIVATIVES = {
+    "checkpoint": "the block is computed again from this value when backward needs it",
     "exp": "d exp(x)/dx = exp(x), computed from the saved result",
     "sigmoid": "d sigmoid(x)/dx = y·(1 − y), computed from the saved result y",
     "tanh": "d tanh(x)/dx = 1 − y², computed from the saved result y",

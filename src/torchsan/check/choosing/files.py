@@ -16,7 +16,9 @@ from torchsan.errors import UsageError
 from torchsan.model import Finding
 from torchsan.model.source import real_path, shown_path
 
-SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages", ".eggs", "venv", "env"})
+SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", ".eggs"})
+# What tools make beside a project; inside a package they are folders like any other.
+MADE_FOLDERS = frozenset({"build", "dist", "venv", "env"})
 SUFFIXES = (".py", ".ipynb")
 
 
@@ -53,13 +55,14 @@ class Source:
             linecache.cache[name] = (len(texts), None, texts, name)
 
 
-def find_files(paths: Iterable[str], exclude: Iterable[str] = ()) -> list[str]:
-    """Python files and notebooks below the paths, in order, each once."""
+def find_files(paths: Iterable[str], exclude: Iterable[str] = (), left_out: list[str] | None = None) -> list[str]:
+    """Python files and notebooks below the paths, in order, each once; `left_out` gets folders passed over by name."""
     patterns = list(exclude)
+    passed = left_out if left_out is not None else []
     found: dict[str, None] = {}
     for path in paths:
         if os.path.isdir(path):
-            for file in _below(path, patterns):
+            for file in _below(path, patterns, passed):
                 found.setdefault(file)
         elif os.path.exists(path):
             found.setdefault(path)
@@ -68,7 +71,7 @@ def find_files(paths: Iterable[str], exclude: Iterable[str] = ()) -> list[str]:
     return list(found)
 
 
-def _below(folder: str, patterns: list[str]) -> Iterator[str]:
+def _below(folder: str, patterns: list[str], passed: list[str]) -> Iterator[str]:
     try:
         entries = sorted(os.scandir(folder), key=lambda e: e.name)
     except OSError:
@@ -79,10 +82,25 @@ def _below(folder: str, patterns: list[str]) -> Iterator[str]:
         if patterns and any(fnmatch(entry.path, p) or fnmatch(entry.name, p) for p in patterns):
             continue
         if entry.is_dir(follow_symlinks=False):
-            if not entry.name.startswith(".") and entry.name not in SKIPPED_FOLDERS:
-                yield from _below(entry.path, patterns)
+            if entry.name.startswith(".") or entry.name in SKIPPED_FOLDERS:
+                continue
+            if entry.name in MADE_FOLDERS and _made_by_a_tool(folder, entry.path):
+                passed.append(entry.path)
+                continue
+            yield from _below(entry.path, patterns, passed)
         elif entry.name.endswith(SUFFIXES):
             yield entry.path
+
+
+def _made_by_a_tool(parent: str, folder: str) -> bool:
+    """A virtual environment, or what packaging leaves in the root of a project."""
+    if os.path.exists(os.path.join(folder, "pyvenv.cfg")):
+        return True
+    if os.path.basename(folder) not in ("build", "dist"):
+        return False
+    package = any(os.path.exists(os.path.join(place, "__init__.py")) for place in (parent, folder))
+    project = any(os.path.exists(os.path.join(parent, name)) for name in ("setup.py", "setup.cfg", "pyproject.toml"))
+    return project and not package
 
 
 def changed_since(revision: str) -> set[str]:

@@ -37,6 +37,8 @@ class BuiltinCalls(Parts):
             return Plain(RUN_QUESTIONS[name], True)
         if "." in name:
             return self.torch.call_library(canonical(name), args, kwargs, node)
+        if name == "dict" and not args:
+            return Mapping(dict(kwargs))
         builtin = getattr(self, f"builtin_{name}", None)
         if builtin is not None:
             return builtin(args, node)

@@ -6,8 +6,9 @@ import ast
 from typing import Any
 
 from torchsan.check.following.builtin_calls import BuiltinCalls
+from torchsan.check.following.machine import CallCutShort
 from torchsan.check.following.method_calls import MethodCalls
-from torchsan.check.following.parts import MAX_DEPTH, MAX_DEPTH_ALONE, MOST_RECURSION
+from torchsan.check.following.parts import CALL_ALONE, MAX_DEPTH, MAX_DEPTH_ALONE, MOST_RECURSION
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.names import (
     GRAD_MODES,
@@ -75,6 +76,9 @@ class Calls(MethodCalls, BuiltinCalls):
         if isinstance(function, Method):
             return self.call_method(function, args, kwargs, node)
         if isinstance(function, Library):
+            found = self.imported(function.name) if "." in function.name else None
+            if found is not None:
+                return self.call_value(found, args, kwargs, node)
             return self.call_named(function.name, args, kwargs, node)
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
         return self.machine.unknown(given, node)
@@ -82,6 +86,8 @@ class Calls(MethodCalls, BuiltinCalls):
     def call_function(self, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
         info = function.info
         if self.depth >= (MAX_DEPTH_ALONE if self.lazy else MAX_DEPTH):
+            return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
+        if info.abstract and self.depth:
             return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
         if self.active.count(info) >= MOST_RECURSION:
             return self.machine.unknown()
@@ -98,13 +104,23 @@ class Calls(MethodCalls, BuiltinCalls):
         for decorator in info.decorators:
             self.machine.mode = GRAD_MODES.get(decorator, self.machine.mode)
         if "inference" in info.name and self.machine.mode == "grad":
-            # Its author says when it is called.
-            self.machine.mode = "no_grad"
+            # Its author hints at when it is called.
+            self.machine.mode = "unsure"
         self.depth += 1
         self.active.append(info)
+        before, self.program = self.program, info.program or self.program
+        floor, inside = self.floor, self.machine.inside
+        if self.lazy and self.depth > 1:
+            self.floor = max(self.floor, self.left - CALL_ALONE)
         try:
             self.run_block(info.node.body, scope)
+        except CallCutShort:
+            if floor > self.left or not self.floor:
+                raise
+            self.machine.inside = inside
+            scope.returned = self.machine.unknown([t for a in args for t in tensors_in(a)], node)
         finally:
+            self.program, self.floor = before, floor
             self.depth -= 1
             self.active.pop()
             self.machine.mode = previous
@@ -116,7 +132,8 @@ class Calls(MethodCalls, BuiltinCalls):
         for name, value in zip(names, given, strict=False):
             scope.names[name] = value
         if spec.vararg is not None:
-            scope.names[spec.vararg.arg] = Sequence(given[len(names) :])
+            rest_of = kwargs.pop(f"*{spec.vararg.arg}", None)
+            scope.names[spec.vararg.arg] = rest_of or Sequence(given[len(names) :])
         known = {*names, *(a.arg for a in spec.kwonlyargs)}
         rest = {k: v for k, v in kwargs.items() if k not in known}
         scope.names.update({k: v for k, v in kwargs.items() if k in known})
@@ -161,7 +178,11 @@ class Calls(MethodCalls, BuiltinCalls):
 
     def find_in(self, scope: Any, name: str) -> Any:
         found = scope.find(name)
-        return self.find_global(name) if found is None and self.lazy else found
+        if found is None and (self.lazy or scope.module.program is not None):
+            found = self.find_global(name, scope)
+        if found is None and "." in name:
+            found = self.imported(name)
+        return self.imported(found.name) if isinstance(found, Library) else found
 
     def is_module(self, cls: Class, seen: int = 0) -> bool:
         for base in cls.info.bases:
@@ -208,7 +229,9 @@ class Calls(MethodCalls, BuiltinCalls):
         return True
 
     def new_instance(self, cls: Class) -> Instance:
-        made = Instance(cls, module=self.is_module(cls))
+        if cls.info.module is None:
+            cls.info.module = self.is_module(cls)
+        made = Instance(cls, module=cls.info.module)
         self.instances.append(made)
         return made
 
@@ -225,7 +248,7 @@ class Calls(MethodCalls, BuiltinCalls):
             if value is not None and name in cls.info.built_up and self.run_start(instance, cls):
                 return instance.attributes.get(name)
             if value is not None:
-                made = self.value(value, instance.start)
+                made = self.value_in(value, instance.start, cls)
                 if isinstance(made, Plain) and name in instance.attributes:
                     return instance.attributes[name]
                 instance.attributes[name] = made
@@ -235,6 +258,14 @@ class Calls(MethodCalls, BuiltinCalls):
             if cls is None:
                 return None
         return None
+
+    def value_in(self, node: ast.expr, scope: Any, cls: Class) -> Any:
+        """An expression of the file that a class is in."""
+        before, self.program = self.program, cls.info.program or self.program
+        try:
+            return self.value(node, scope)
+        finally:
+            self.program = before
 
     def call_instance(self, instance: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         method = self.find_method(instance.cls, "forward" if instance.module else "__call__")
@@ -291,7 +322,7 @@ class Calls(MethodCalls, BuiltinCalls):
                 return found
         for item in instance.cls.info.node.body:
             if isinstance(item, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in item.targets):
-                return self.value(item.value, instance.cls.scope)
+                return self.value_in(item.value, instance.cls.scope, instance.cls)
         layer = self.layer_of(instance, node) if name in ("weight", "bias") else None
         if layer is not None and name in layer.parameters:
             return layer.parameters[name]

@@ -3,59 +3,93 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable
 
 from torchsan.check.facts import Fact
+from torchsan.check.following.dropped import dropped_results
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
-from torchsan.check.following.machine import PathEnded
+from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import paths
-from torchsan.check.modelling.values import Class, Function, Grad, Plain, Storage, Tensor, tensors_in
+from torchsan.check.following.owned import OwnedWrites
+from torchsan.check.modelling.values import (
+    Class,
+    Function,
+    Grad,
+    Instance,
+    Plain,
+    Sequence,
+    Storage,
+    Tensor,
+    tensors_in,
+)
 from torchsan.check.reading.prefilter import Suspects
 from torchsan.check.reading.program import FunctionInfo, Program
+from torchsan.check.reading.project import Project, project_of
+from torchsan.check.telling.teller import Teller
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
 # Statements followed on all paths from one function.
-BUDGET_OF_PATHS = 500
+BUDGET_OF_PATHS = 400
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
+_IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
+_NO_TENSOR = re.compile(
+    r"\b(?:[Ll]ist|[Tt]uple|[Dd]ict|Sequence|Iterable|Iterator|Callable|Mapping|[Ss]et|Any|ndarray|int|float|str|bool|"
+    r"Union|PackedSequence|NestedTensor|SparseTensor)\b"
+)
 _NOT_TENSORS = frozenset({"int", "float", "str", "bool", "dict", "list", "List", "Dict", "Callable", "Path"})
 
 
 def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
     """All facts of a file, each once, surer ones first; of the chosen functions, or of all."""
     found: dict[tuple[object, ...], Fact] = {}
+    project = project_of(program.path)
+    if project is not None:
+        project.start()
     for root, most in roots_of(program, chosen):
-        for fact in _follow(program, root, most):
+        for fact in _follow(program, root, most, project):
+            if fact.at.path != program.path:
+                # What another file does wrong is told when that file is checked.
+                continue
             known = found.get(fact.key)
             if known is None or (known.certainty == "possible" and fact.certainty != "possible"):
                 found[fact.key] = fact
+    if chosen is None or chosen.dropped:
+        for fact in dropped_results(program):
+            found.setdefault(fact.key, fact)
     return sorted(found.values(), key=lambda f: (f.at.line, f.at.column))
 
 
-def _follow(program: Program, root: Root, most: int) -> list[Fact]:
+def _follow(program: Program, root: Root, most: int, project: Project | None) -> list[Fact]:
     facts: list[Fact] = []
     touched = most > PATHS_ALONE
     left = BUDGET_OF_PATHS if most == PATHS_ALONE else BUDGET * most
+    owned, function = OwnedWrites(), None
     for oracle in paths(most):
         if left <= 0:
             break
-        interpreter = Interpreter(program, oracle)
+        interpreter = Interpreter(program, oracle, project)
         started = interpreter.left
         try:
             results = root(interpreter)
             # Without a backward in sight, what leaves the function is what backward will start from.
-            interpreter.machine.backward(results, None, keep=True)
-        except PathEnded:
+            interpreter.machine.backward([*results, *interpreter.machine.kept], None, keep=True)
+        except (PathEnded, CallCutShort):
             pass
         except RecursionError:
             break
         finally:
+            owned.note(interpreter.machine.owned)
+            function = interpreter.root
             interpreter.forget()
         left -= min(started, BUDGET_ALONE if interpreter.lazy else started) - interpreter.left
         facts += interpreter.machine.facts
-        touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts)
-        if not oracle.default and not touched and oracle.flipped is None:
+        touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts or oracle.interesting)
+        if not oracle.default and not touched and not oracle.flipped:
             break
+    if function is not None:
+        facts += owned.facts(function, program, project, Teller(program))
     return facts
 
 
@@ -84,6 +118,7 @@ def _whole_file(interpreter: Interpreter) -> Iterable[Tensor]:
 def _define(interpreter: Interpreter) -> None:
     """Let the functions, classes and constants of the file be found, without running the rest."""
     interpreter.lazy, interpreter.left = True, BUDGET_ALONE
+    interpreter.machine.alone = interpreter.machine.tell.alone = True
 
 
 def _function_root(name: str) -> Root:
@@ -107,7 +142,11 @@ def _method_root(owner: str, name: str) -> Root:
         start = interpreter.find_method(cls, "__init__")
         if start is not None:
             made.start = interpreter.start_scope(made, start, [], _arguments(interpreter, start.info, config=True))
-        method = Function(cls.info.methods[name], cls.scope)
+        info = cls.info.methods.get(name)
+        if info is None:
+            # Another class of the same name.
+            return ()
+        method = Function(info, cls.scope)
         if "staticmethod" not in method.info.decorators:
             method.bound = made
         return _call_alone(interpreter, method)
@@ -116,9 +155,47 @@ def _method_root(owner: str, name: str) -> Root:
 
 
 def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
+    interpreter.root = function.info
+    if function.info.name == "backward" and function.info.owner is not None:
+        given = _saved_by_forward(interpreter, function.info)
+        if given:
+            kwargs = _arguments(interpreter, function.info, skip_first=True)
+            return list(
+                tensors_in(
+                    interpreter.call_function(
+                        Function(function.info, function.scope), given, kwargs, function.info.node
+                    )
+                )
+            )
     kwargs = _arguments(interpreter, function.info, skip_first=function.bound is not None)
     result = interpreter.call_function(function, [], kwargs, function.info.node)
     return list(tensors_in(result))
+
+
+def _saved_by_forward(interpreter: Interpreter, info: FunctionInfo) -> list[object]:
+    """The context of a custom backward: of its saved tensors, those that forward was given are not its own."""
+    owner = info.owner
+    forward = owner.methods.get("forward") if owner is not None else None
+    if owner is None or forward is None or not any(b.endswith("Function") for b in owner.bases):
+        return []
+    calls = [
+        n
+        for n in ast.walk(forward.node)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "save_for_backward"
+    ]
+    if len(calls) != 1:
+        return []
+    arguments = {a.arg for a in forward.node.args.args}
+    stored = {n.id for n in ast.walk(forward.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    saved: list[object] = []
+    for node in calls[0].args:
+        given = isinstance(node, ast.Name) and node.id in arguments - stored
+        name = node.id if isinstance(node, ast.Name) else ""
+        storage = Storage("saved" if given else "fresh", name, owner.name)
+        saved.append(Tensor(storage, place=calls[0]))
+    context = Instance(Class(owner, interpreter.globals))
+    context.attributes["saved_tensors"] = Sequence(saved)
+    return [context]
 
 
 def _arguments(
@@ -139,7 +216,13 @@ def _arguments(
         if text in _NOT_TENSORS or (config and "Tensor" not in text and "Module" not in text):
             made[argument.arg] = interpreter.machine.unknown() if config and not text else Plain()
             continue
-        tensor = Tensor(Storage("argument", argument.arg), Grad.MAYBE, sure=False)
-        tensor.sure = text in ("Tensor", "torch.Tensor", "torch.FloatTensor")
+        # What an object was made with is its own to change.
+        tensor = Tensor(Storage("unknown" if config else "argument", argument.arg), Grad.MAYBE, sure=False)
+        tensor.sure = _IS_TENSOR.search(text) is not None and _NO_TENSOR.search(text) is None
+        tensor.likely = not text and not config and (interpreter.home.only_torch or info.name == "forward")
         made[argument.arg] = tensor
+    if spec.vararg is not None and not config:
+        likely = interpreter.home.only_torch
+        items = [Tensor(Storage("argument", spec.vararg.arg), Grad.MAYBE, sure=False, likely=likely) for _ in range(2)]
+        made[f"*{spec.vararg.arg}"] = Sequence(list(items))
     return made

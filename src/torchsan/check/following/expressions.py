@@ -11,9 +11,11 @@ from typing import Any
 from torchsan.check.following.parts import Parts
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.names import (
+    ARRAY_ATTRIBUTES,
     BINARY,
     PLAIN_ATTRIBUTES,
     TENSOR_ONLY,
+    tensor_methods,
 )
 from torchsan.check.modelling.values import (
     Class,
@@ -52,6 +54,15 @@ _FOLD: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 }
 
 
+def computes_with(function: ast.AST, name: ast.Name) -> bool:
+    """Whether a name is an operand where it stands, or joined to others, rather than handed on."""
+    for node in ast.walk(function):
+        joins = isinstance(node, ast.BinOp | ast.AugAssign | ast.List | ast.Tuple | ast.Subscript)
+        if joins and any(child is name for child in ast.iter_child_nodes(node)):
+            return True
+    return False
+
+
 class Expressions(Parts):
     """The half of the interpreter that works out values."""
 
@@ -66,7 +77,7 @@ class Expressions(Parts):
             return found
         if node.id == "__name__":
             return Plain("__main__", True)
-        if self.lazy:
+        if self.lazy or self.program is not self.home:
             found = self.find_global(node.id)
             if found is not None:
                 return found
@@ -75,21 +86,30 @@ class Expressions(Parts):
             return self.machine.unknown()
         return Library(imported or node.id)
 
-    def find_global(self, name: str) -> Any:
-        """A function, class or constant of the file that has not been run."""
-        known = self.globals.names.get(name)
-        node = self.program.top_level.get(name)
-        if known is None and node is not None:
-            self.run_block([node], self.globals)
-            known = self.globals.names.get(name)
+    def find_global(self, name: str, scope: Scope | None = None) -> Any:
+        """A function, class or constant of the file that has not been run; of the file that a scope belongs to."""
+        module = self.modules[self.program] if scope is None else scope.module
+        program = module.program or self.home
+        known = module.names.get(name)
+        node = program.definition(name) if known is None else None
+        if node is not None:
+            before, self.program = self.program, program
+            try:
+                self.run_block([node], module)
+            finally:
+                self.program = before
+            known = module.names.get(name)
         return known
 
     def read_overwritten(self, node: ast.Name, value: Any, scope: Scope) -> None:
         """The caller reads again what its callee wrote."""
         tensor, write, call = scope.overwritten.pop(node.id)
         if value is tensor:
+            # What another module makes of it is not known: it may begin with the same activation.
+            certain = scope.function is None or computes_with(scope.function.info.node, node)
             tell = self.machine.tell
-            self.machine.facts.append(tell.input_overwritten(node.id, write, call, node, call.func))
+            fact = tell.input_overwritten(node.id, write, call, node, call.func, certain=certain)
+            self.machine.facts.append(fact)
 
     def value_Attribute(self, node: ast.Attribute, scope: Scope) -> Any:
         return self.attribute(self.value(node.value, scope), node.attr, node)
@@ -120,11 +140,21 @@ class Expressions(Parts):
             return Method(owner, name, node)
         return self.machine.unknown()
 
+    def part_of(self, tensor: Tensor, name: str, node: ast.AST) -> Tensor | None:
+        """An attribute that no tensor has, of an argument that is some other object: its memory is the caller's."""
+        if tensor.sure or tensor.storage.kind != "argument" or not tensor.likely:
+            return None
+        if name in tensor_methods() or name in PLAIN_ATTRIBUTES:
+            return None
+        return Tensor(Storage("unknown", name), Grad.MAYBE, sure=False, likely=True, place=node)
+
     def tensor_attribute(self, tensor: Tensor, name: str, node: ast.AST) -> Any:
-        if name in TENSOR_ONLY:
+        if not tensor.sure and (name in TENSOR_ONLY or (tensor.likely and name in ARRAY_ATTRIBUTES)):
             tensor.sure = True
         if name == "data":
             return self.torch.method_data(tensor, node)
+        if name == "requires_grad" and tensor.wants_grad == Grad.YES:
+            return TRUE
         if name in PLAIN_ATTRIBUTES:
             return Plain()
         if name == "grad":
@@ -136,7 +166,7 @@ class Expressions(Parts):
             return self.machine.view_of(tensor, node, name)
         if name == "training":
             return TRUE
-        return Method(tensor, name, node)
+        return self.part_of(tensor, name, node) or Method(tensor, name, node)
 
     def never_leaf(self, tensor: Tensor) -> bool:
         """Whether it is surely the result of an op, so that backward leaves no gradient there."""
@@ -179,6 +209,9 @@ class Expressions(Parts):
         tensors = [v for v in (left, right) if isinstance(v, Tensor)]
         if not tensors:
             return self.machine.unknown()
+        if any(t.sure for t in tensors):
+            for tensor in tensors:
+                tensor.sure = tensor.sure or tensor.likely
         name = BINARY.get(type(op), "add")
         texts = [getattr(node, "left", node), getattr(node, "right", node)]
         if not any(t.sure for t in tensors):
@@ -186,7 +219,7 @@ class Expressions(Parts):
             for t in tensors:
                 t.sure = False
             if isinstance(made, Tensor):
-                made.sure = False
+                made.sure, made.likely = False, any(t.likely for t in tensors)
             return made
         if name == "sub" and left is right and isinstance(left, Tensor):
             self.same_twice(left, node, texts)
@@ -276,7 +309,14 @@ class Expressions(Parts):
         return Plain() if undecided else value
 
     def value_IfExp(self, node: ast.IfExp, scope: Scope) -> Any:
-        return self.value(node.body if self.condition(node.test, scope) else node.orelse, scope)
+        answer = self.condition(node.test, scope)
+        before = self.machine.inside
+        if self.question:
+            self.machine.inside = (*before, (self.question, answer))
+        try:
+            return self.value(node.body if answer else node.orelse, scope)
+        finally:
+            self.machine.inside = before
 
     def value_NamedExpr(self, node: ast.NamedExpr, scope: Scope) -> Any:
         value = self.value(node.value, scope)
@@ -359,8 +399,12 @@ class Expressions(Parts):
     def indexed(self, tensor: Tensor, index: Any, node: ast.Subscript) -> Any:
         """`x[i]`: a view for numbers and slices, a copy for tensors and lists, else not known."""
         place = node
+        if tensor.likely and isinstance(node.slice, ast.Tuple):
+            tensor.sure = True
         if not tensor.sure:
-            return self.machine.unknown([tensor], place)
+            made = self.machine.unknown([tensor], place)
+            made.likely = tensor.likely
+            return made
         parts = index.items if isinstance(index, Sequence) and isinstance(node.slice, ast.Tuple) else [index]
         if all(isinstance(part, Plain) for part in parts):
             return self.machine.view_of(tensor, place, "[…]")

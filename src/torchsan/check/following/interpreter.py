@@ -19,12 +19,14 @@ from torchsan.check.modelling.torch_model import TorchModel
 from torchsan.check.modelling.values import (
     Instance,
     Layer,
+    Library,
     Mapping,
     Plain,
     Sequence,
     Tensor,
 )
 from torchsan.check.reading.program import FunctionInfo, Program
+from torchsan.check.reading.project import Project
 
 ROUNDS, ROUNDS_ALONE = 3, 2
 BUDGET = 40_000
@@ -34,19 +36,30 @@ BUDGET_ALONE = 500
 class Interpreter(Statements, Expressions, Calls):
     """One path: `oracle` answers what the source does not decide."""
 
-    def __init__(self, program: Program, oracle: Oracle) -> None:
+    def __init__(self, program: Program, oracle: Oracle, project: Project | None = None) -> None:
+        self.project = project
+        self.missing: set[str] = set()
         self.program = program
         self.oracle = oracle
         self.machine = Machine(program)
         self.torch = TorchModel(self.machine, self)
         self.globals = Scope(None)
+        self.home = program
+        # The top-level names of each file that is followed into.
+        self.modules: dict[Program, Scope] = {program: self.globals}
         self.left = BUDGET
+        # Where what is left ends for the call that is being followed.
+        self.floor = 0
         self.depth = 0
         # Functions on their own need few of an object's attributes; whole programs run as they are.
         self.lazy = False
         self.defaults: dict[ast.expr, Any] = {}
         self.instances: list[Instance] = []
         self.active: list[FunctionInfo] = []
+        # The condition that was asked last, if the source does not decide it.
+        self.question = ""
+        # The function that is followed on its own.
+        self.root: FunctionInfo | None = None
 
     @property
     def rounds(self) -> int:
@@ -59,11 +72,36 @@ class Interpreter(Statements, Expressions, Calls):
             instance.attributes.clear()
             instance.start = None
         self.instances.clear()
-        self.globals.names.clear()
+        for scope in self.modules.values():
+            scope.names.clear()
         self.torch.interpreter = None
+
+    def module_scope(self, program: Program) -> Scope:
+        known = self.modules.get(program)
+        if known is None:
+            known = self.modules[program] = Scope(None)
+            known.program = program
+        return known
+
+    def imported(self, dotted: str) -> Any:
+        """A function or class of another file of the tree, by its dotted name; None for what is not there."""
+        if self.project is None or dotted in self.missing:
+            return None
+        found = self.project.find(dotted)
+        if found is None:
+            self.missing.add(dotted)
+            return None
+        program, node = found
+        name = getattr(node, "name", "") or dotted.rpartition(".")[2]
+        made = self.find_global(name, self.module_scope(program))
+        if isinstance(made, Library) and made.name != dotted:
+            return self.imported(made.name) or made
+        return made
 
     def value(self, node: ast.expr, scope: Scope) -> Any:
         handler = EXPRESSIONS.get(type(node))
+        if self.program is not self.home:
+            node.home = self.program  # type: ignore[attr-defined]
         return Plain() if handler is None else handler(self, node, scope)
 
     def condition(self, test: ast.expr, scope: Scope) -> bool:
@@ -72,9 +110,11 @@ class Interpreter(Statements, Expressions, Calls):
         if name in RUN_QUESTIONS:
             return RUN_QUESTIONS[name] != (question is not test)
         value = self.value(test, scope)
+        self.question = ""
         if isinstance(value, Plain) and value.known:
             return bool(value.value)
-        return self.oracle.decide(self.program.words(test))
+        self.question = self.program.words(test)
+        return self.oracle.decide(self.question)
 
     def spread(self, value: Any, node: ast.AST) -> list[Any]:
         """The items of `*value`: all of them, since the order of layers hangs on it."""

@@ -6,7 +6,19 @@ import ast
 from collections.abc import Iterable
 
 from torchsan.check.facts import Fact
-from torchsan.check.modelling.values import Grad, Node, Optimizer, Save, Storage, Tensor, Write, parameters_of
+from torchsan.check.modelling.names import SHAPE_ONLY
+from torchsan.check.modelling.values import (
+    ONCE,
+    Answers,
+    Grad,
+    Node,
+    Optimizer,
+    Save,
+    Storage,
+    Tensor,
+    Write,
+    parameters_of,
+)
 from torchsan.check.reading.program import Program
 from torchsan.check.telling.teller import Teller
 from torchsan.effects import OpEffects
@@ -14,6 +26,10 @@ from torchsan.effects import OpEffects
 
 class PathEnded(Exception):
     """The program would raise here, or the budget is spent: nothing more on this path."""
+
+
+class CallCutShort(Exception):
+    """A callee took more statements than it is worth: its result is not known."""
 
 
 class Machine:
@@ -30,6 +46,14 @@ class Machine:
         self.touched = False
         # Calls of backward that were seen.
         self.backwards = 0
+        # Whether a function is followed without the program that calls it.
+        self.alone = False
+        # Answers that this path took without the source deciding them, of the branches that it is in.
+        self.inside: Answers = ()
+        # Writes to memory that belongs to the caller or is kept by the object, and to other memory, by place.
+        # Tensors that were put into objects: the caller may go on from there.
+        self.kept: list[Tensor] = []
+        self.owned: list[tuple[Tensor, Write]] = []
 
     def tick(self) -> int:
         self.clock += 1
@@ -116,7 +140,7 @@ class Machine:
             self.facts.append(self.tell.inference_saved(tensor, node, name))
             raise PathEnded
         if certain or possible:
-            node.saves.append(Save(tensor.storage, self.clock, what, name, certain))
+            node.saves.append(Save(tensor.storage, self.clock, what, name, certain, self.inside))
             tensor.storage.saved = True
 
     # --- writes -------------------------------------------------------------------------------------
@@ -134,6 +158,7 @@ class Machine:
         by_index: bool = False,
         row: OpEffects | None = None,
         bound: dict[str, list[Tensor]] | None = None,
+        told: bool = False,
     ) -> None:
         """An in-place op on a tensor: the facts it makes by itself, then the new state of its memory."""
         place = node
@@ -143,10 +168,20 @@ class Machine:
         self.check_write(tensor, place, op, target, others, by_index, origin)
         time = self.tick()
         self.touched = self.touched or tensor.storage.saved or tensor.storage.kind == "argument"
-        tensor.storage.writes.append(Write(place, time, how, op, target, origin, tensor.op == "numpy"))
+        write = Write(place, time, how, op, target, origin, tensor.op == "numpy", self.inside)
+        tensor.storage.writes.append(write)
+        if tensor.storage.kind == "saved" and tensor.place is not None and how != "behind":
+            self.facts.append(self.tell.saved_in_backward(tensor.storage, write, tensor.place))
+        if not told:
+            # `out=` says what it does.
+            self.owned.append((tensor, write))
         if how == "behind" or self.mode in ("no_grad", "inference"):
             return
         self.rebase(tensor, place, op, others, row, bound)
+
+    def perhaps_written(self, tensor: Tensor, place: ast.AST, op: str, target: ast.AST | None) -> None:
+        """A write, if the value turns out to be a tensor: what is done with it afterwards may show that."""
+        self.owned.append((tensor, Write(place, self.tick(), "op", op, target, inside=self.inside)))
 
     def rebase(
         self,
@@ -188,10 +223,11 @@ class Machine:
     ) -> None:
         """Writes that torch refuses on the spot, and writes to memory seen several times."""
         if tensor.storage.kind == "default":
-            self.facts.append(self.tell.default(tensor.storage, place, op))
+            sure = tensor.storage.name not in self.program.reassigned(tensor.storage.owner)
+            self.facts.append(self.tell.default(tensor.storage, place, op, certain=sure))
         if tensor.made_in == "inference" and self.mode not in ("inference", "unsure"):
             self.refuse("inference", tensor, place, op, target, origin)
-        if tensor.view == "expanded" and not tensor.behind:
+        if tensor.view == "expanded" and not tensor.behind and op not in SHAPE_ONLY:
             if not by_index:
                 self.refuse("overlap", tensor, place, op, target, origin)
             self.facts.append(self.tell.overlap(tensor, place, op, target))
@@ -204,6 +240,9 @@ class Machine:
         if base is None:
             return
         any_grad = max([wants, *(t.wants_grad for t in others)])
+        if any_grad == Grad.MAYBE and tensor.view == "several":
+            fact = self.tell.refused("multi-view", tensor, place, op, target, origin, certain=False)
+            self.facts.append(fact)
         if any_grad != Grad.YES:
             return
         if tensor.view == "several":
@@ -224,8 +263,17 @@ class Machine:
         target: ast.AST | None,
         maker: ast.AST | None = None,
     ) -> None:
-        self.facts.append(self.tell.refused(reason, tensor, place, op, target, maker))
+        certain = not self.doubtful(reason, tensor)
+        self.facts.append(self.tell.refused(reason, tensor, place, op, target, maker, certain=certain))
         raise PathEnded
+
+    def doubtful(self, reason: str, tensor: Tensor) -> bool:
+        """Whether a refusal hangs on something that this path does not show."""
+        if any(condition == ONCE for condition, _ in self.inside):
+            return True
+        whole = tensor.base or tensor
+        frozen = whole.storage.kind == "parameter" and self.program.freezes and self.alone
+        return reason in ("leaf", "leaf-view") and frozen
 
     def step(self, optimizer: Optimizer, node: ast.AST, target: ast.AST | None) -> None:
         place, time = node, self.tick()

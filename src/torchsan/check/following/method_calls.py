@@ -7,7 +7,8 @@ from typing import Any
 
 from torchsan.check.following.parts import MOST_ITEMS, Parts
 from torchsan.check.modelling.names import (
-    TENSOR_ONLY,
+    only_tensors_have,
+    tensor_methods,
 )
 from torchsan.check.modelling.values import (
     Class,
@@ -35,8 +36,10 @@ class MethodCalls(Parts):
         if isinstance(receiver, Method) and receiver.name == "super":
             return self.call_super(receiver, name, args, kwargs, node)
         if isinstance(receiver, Tensor):
-            if name in TENSOR_ONLY or receiver.sure or name.endswith("_"):
-                receiver.sure = receiver.sure or name in TENSOR_ONLY
+            if name in ("keys", "items", "get", "pop", "update", "append", "setdefault"):
+                receiver.other = True
+            if not receiver.sure:
+                receiver.sure = name in only_tensors_have() or (receiver.likely and name in tensor_methods())
             return self.torch.call_method(receiver, name, args, kwargs, node)
         if isinstance(receiver, Optimizer):
             return self.torch.call_optimizer(receiver, name, args, node)

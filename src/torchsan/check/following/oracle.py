@@ -13,15 +13,24 @@ from collections.abc import Iterator
 _BY_DATA = re.compile(r"^[^<>]*[\w)\]] [<>]=? [A-Za-z_][^<>]*$")
 
 
+def bare(condition: str) -> str:
+    """The condition without what turns its answer around."""
+    while condition.startswith("not "):
+        condition = condition[4:]
+    return condition.removesuffix(" is not None") + " is None" if condition.endswith(" is not None") else condition
+
+
 class Oracle:
     """Answers for one path: a default, and conditions for which the answer is the other one."""
 
-    def __init__(self, default: bool, flipped: str | None = None, *, once: bool = False) -> None:
+    def __init__(self, default: bool, flipped: frozenset[str] = frozenset(), *, once: bool = False) -> None:
         self.default = default
         self.flipped = flipped
         # Every condition holds the first time only, as "the best so far" may.
         self.once = once
         self.asked: dict[str, None] = {}
+        # Conditions on which a write hangs.
+        self.interesting: dict[str, None] = {}
 
     def decide(self, condition: str) -> bool:
         # `not c` must be the opposite of `c`.
@@ -34,12 +43,15 @@ class Oracle:
         self.asked.setdefault(condition)
         if self.once and again and _BY_DATA.search(condition):
             return negated
-        answer = self.default != (condition == self.flipped)
+        answer = self.default != (condition in self.flipped)
         return answer != negated
 
 
 def paths(most: int) -> Iterator[Oracle]:
-    """All true, all false, then one answer turned at a time, as long as there are new conditions."""
+    """All true, all false, what holds writes true and the rest false, then one answer turned at a time.
+
+    Conditions on which a write hangs come first.
+    """
     first, second = Oracle(True), Oracle(False)
     yield first
     if not first.asked:
@@ -48,12 +60,16 @@ def paths(most: int) -> Iterator[Oracle]:
     if any(_BY_DATA.search(condition) for condition in first.asked):
         yield Oracle(True, once=True)
     left = most - 2
-    tried: set[tuple[bool, str]] = set()
-    for base in (second, first):
-        for condition in list(base.asked):
-            if left <= 0:
-                return
-            if (base.default, condition) not in tried:
-                tried.add((base.default, condition))
-                left -= 1
-                yield Oracle(base.default, condition)
+    tried: set[tuple[bool, frozenset[str]]] = {(False, frozenset()), (True, frozenset())}
+    writing = {**first.interesting, **second.interesting}
+    wanted = [(False, frozenset(writing))]
+    for interesting in (True, False):
+        for base in (second, first):
+            wanted += [(base.default, frozenset({c})) for c in base.asked if (c in writing) == interesting]
+    for default, flipped in wanted:
+        if left <= 0:
+            return
+        if (default, flipped) not in tried:
+            tried.add((default, flipped))
+            left -= 1
+            yield Oracle(default, flipped)

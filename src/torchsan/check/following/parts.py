@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from torchsan.check.modelling.torch_model import TorchModel
     from torchsan.check.modelling.values import Instance
     from torchsan.check.reading.program import FunctionInfo, Program
+    from torchsan.check.reading.project import Project
 
 MAX_DEPTH = 14
 MAX_DEPTH_ALONE = 4
+# Statements that a call, in a function on its own, is followed for.
+CALL_ALONE = 60
 MOST_RECURSION = 3
 MOST_ITEMS = 40
 
@@ -30,10 +33,15 @@ class Parts:
     globals: Scope
     depth: int
     left: int
+    floor: int
     lazy: bool
     defaults: dict[ast.expr, Any]
     instances: list[Instance]
     active: list[FunctionInfo]
+    home: Program
+    root: FunctionInfo | None
+    project: Project | None
+    question: str
     # What runs each kind of statement.
     statements: ClassVar[dict[type[ast.AST], Callable[..., Any]]]
 

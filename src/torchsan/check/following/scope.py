@@ -11,16 +11,26 @@ from torchsan.check.modelling.values import Plain
 class Scope:
     """Names of one call (or of the module), with the scope around it."""
 
-    __slots__ = ("function", "names", "outer", "overwritten", "returned", "yielded")
+    __slots__ = ("function", "names", "outer", "overwritten", "program", "returned", "yielded")
 
     def __init__(self, outer: Scope | None, function: Any = None) -> None:
         self.names: dict[str, Any] = {}
         self.outer = outer
         self.function = function
+        # The file whose top-level names these are, when it is not the one that is checked.
+        self.program: Any = None
         self.returned: Any = Plain(None, True)
         self.yielded: list[Any] = []
         # Names whose tensor a call has overwritten: name to tensor, write, call.
         self.overwritten: dict[str, tuple[Any, Any, ast.Call]] = {}
+
+    @property
+    def module(self) -> Scope:
+        """The top-level names around it."""
+        scope = self
+        while scope.outer is not None:
+            scope = scope.outer
+        return scope
 
     def find(self, name: str) -> Any:
         scope: Scope | None = self

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from torchsan.check.following.machine import PathEnded
+from torchsan.check.following.machine import CallCutShort, PathEnded
+from torchsan.check.following.oracle import bare
 from torchsan.check.following.parts import Parts
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.names import (
     BINARY,
     GRAD_MODES,
+    WITH_PARAMETERS,
 )
 from torchsan.check.modelling.values import (
+    ONCE,
     Class,
     Function,
     Instance,
@@ -26,6 +30,54 @@ from torchsan.check.modelling.values import (
     truth,
 )
 
+if TYPE_CHECKING:
+    from torchsan.check.reading.program import FunctionInfo
+
+
+@lru_cache(maxsize=4096)
+def holds_write(node: ast.If) -> bool:
+    """Whether something may be written in place, or given up, below an `if`."""
+    for below in ast.walk(ast.Module([*node.body, *node.orelse], [])):
+        if isinstance(below, ast.AugAssign | ast.Delete):
+            return True
+        if isinstance(below, ast.Assign) and any(isinstance(t, ast.Subscript) for t in below.targets):
+            return True
+        if isinstance(below, ast.Attribute) and below.attr.endswith("_"):
+            return True
+    return False
+
+
+def by_name(node: ast.Subscript) -> bool:
+    """`d["key"]`, which no tensor has."""
+    return isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+
+
+def complains(node: ast.If) -> bool | None:
+    """The answer with which an `if` does not raise an error; None where that is up to nothing."""
+    if _raises(node.body):
+        return False
+    return True if node.orelse and isinstance(node.orelse[-1], ast.Raise) else None
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    return any(isinstance(n, ast.Raise) or (isinstance(n, ast.If) and _raises(n.body)) for n in body)
+
+
+def guards_itself(node: ast.If) -> bool:
+    """Whether the body of an `if` changes what its test asks: `if not self.ready: …; self.ready = True` runs once."""
+    asked = {ast.unparse(n) for n in ast.walk(node.test) if isinstance(n, ast.Attribute)}
+    for statement in ast.walk(ast.Module(node.body, [])) if asked else ():
+        changed: list[ast.expr] = []
+        if isinstance(statement, ast.Assign):
+            changed = statement.targets
+        elif isinstance(statement, ast.AugAssign | ast.AnnAssign):
+            changed = [statement.target]
+        elif isinstance(statement, ast.Call) and isinstance(statement.func, ast.Attribute):
+            changed = [statement.func.value] if statement.func.attr.endswith("_") else []
+        if any(ast.unparse(part).removesuffix(".data") in asked for part in changed):
+            return True
+    return False
+
 
 class Statements(Parts):
     """The half of the interpreter that runs statements."""
@@ -34,8 +86,12 @@ class Statements(Parts):
         """Run statements; "" when the end is reached, else why it was left: return, break, continue."""
         for statement in body:
             self.left -= 1
-            if self.left < 0:
-                raise PathEnded
+            if self.left < self.floor:
+                if self.left < 0:
+                    raise PathEnded
+                raise CallCutShort
+            if self.program is not self.home:
+                statement.home = self.program  # type: ignore[attr-defined]
             handler = self.statements.get(type(statement))
             left = handler(self, statement, scope) if handler is not None else ""
             if left:
@@ -57,6 +113,8 @@ class Statements(Parts):
     def run_AugAssign(self, node: ast.AugAssign, scope: Scope) -> None:
         current = self.value(node.target, scope)
         value = self.value(node.value, scope)
+        if isinstance(current, Tensor) and current.likely and isinstance(value, Tensor) and value.sure:
+            current.sure = True
         if isinstance(current, Tensor) and current.sure:
             self.augment(current, value, node, scope)
             return
@@ -78,7 +136,15 @@ class Statements(Parts):
 
     def run_Return(self, node: ast.Return, scope: Scope) -> str:
         scope.returned = self.value(node.value, scope) if node.value is not None else Plain(None, True)
+        if self.machine.mode == "no_grad" and scope.function is not None and self.is_loss(scope.function.info):
+            self.machine.facts.append(self.machine.tell.loss_without_graph(node))
         return "return"
+
+    def is_loss(self, info: FunctionInfo) -> bool:
+        """Whether a function computes the loss of a class that is one, and switches gradients off by itself."""
+        if info is not self.root or info.owner is None or info.name not in ("forward", "__call__"):
+            return False
+        return "loss" in info.owner.name.lower() and not any("grad" in d for d in info.decorators)
 
     def run_Break(self, node: ast.Break, scope: Scope) -> str:
         return "break"
@@ -104,7 +170,46 @@ class Statements(Parts):
                     owner.empty()
 
     def run_If(self, node: ast.If, scope: Scope) -> str:
-        return self.run_block(node.body if self.condition(node.test, scope) else node.orelse, scope)
+        answer = self.condition(node.test, scope)
+        wanted = complains(node) if self.question else None
+        if wanted is not None:
+            # A path that ends in an error shows nothing more.
+            answer, self.question = wanted, ""
+        question, before = self.question, self.machine.inside
+        if question:
+            if holds_write(node):
+                self.oracle.interesting.setdefault(bare(question))
+            self.machine.inside = (*before, (question, answer))
+            if answer and guards_itself(node):
+                self.machine.inside += ((ONCE, True),)
+            if answer:
+                self.narrow(node.test, scope)
+        try:
+            return self.run_block(node.body if answer else node.orelse, scope)
+        finally:
+            self.machine.inside = before
+
+    def narrow(self, test: ast.expr, scope: Scope) -> None:
+        """What `isinstance` has just told of a value of which nothing was known."""
+        if isinstance(test, ast.BoolOp):
+            for part in test.values if isinstance(test.op, ast.And) else test.values[:1]:
+                self.narrow(part, scope)
+            return
+        if not isinstance(test, ast.Call) or not isinstance(test.func, ast.Name) or len(test.args) != 2:
+            return
+        name, kind = test.args
+        if test.func.id != "isinstance" or not isinstance(name, ast.Name):
+            return
+        known = scope.find(name.id)
+        if not isinstance(known, Tensor) or known.sure:
+            return
+        kind = kind.elts[0] if isinstance(kind, ast.Tuple) and kind.elts else kind
+        dotted = self.program.dotted(kind)
+        space, _, last = dotted.rpartition(".")
+        if last == "Tensor" and space in ("torch", ""):
+            known.sure = True
+        elif space == "torch.nn" and last in WITH_PARAMETERS:
+            scope.names[name.id] = self.torch.construct(last, [], {}, test)
 
     def run_For(self, node: ast.For, scope: Scope) -> str:
         for item in self.iterate(self.value(node.iter, scope), node.iter):
@@ -188,8 +293,8 @@ class Statements(Parts):
 
     def run_ImportFrom(self, node: ast.ImportFrom, scope: Scope) -> None:
         for alias in node.names:
-            module = node.module or ""
-            scope.names[alias.asname or alias.name] = Library(f"{'.' * node.level}{module}.{alias.name}")
+            module = self.program.module_of(node)
+            scope.names[alias.asname or alias.name] = Library(f"{module}.{alias.name}")
 
     def assign(self, target: ast.expr, value: Any, scope: Scope, node: ast.AST) -> None:
         if isinstance(value, Layer | Instance) and isinstance(target, ast.Name | ast.Attribute):
@@ -234,10 +339,13 @@ class Statements(Parts):
                 if plain and not value.view:
                     self.machine.refuse("parameter-replaced", current, node, "=", target)
             owner.attributes[target.attr] = value
+            self.machine.kept += tensors_in(value)
         elif isinstance(owner, Layer):
             if isinstance(value, Tensor):
                 owner.parameters[target.attr] = value
         elif isinstance(owner, Tensor):
+            if not owner.sure:
+                self.machine.kept += tensors_in(value)
             if target.attr == "requires_grad":
                 self.torch.set_requires_grad(owner, value)
             elif target.attr == "data" and owner.sure:
@@ -257,8 +365,15 @@ class Statements(Parts):
     def set_item(self, target: ast.Subscript, value: Any, scope: Scope, node: ast.AST) -> None:
         owner = self.value(target.value, scope)
         self.value(target.slice, scope)
+        if isinstance(owner, Tensor) and by_name(target):
+            owner.sure, owner.likely, owner.other = False, False, True
+            return
+        if isinstance(owner, Tensor) and owner.likely and isinstance(target.slice, ast.Tuple):
+            owner.sure = True
         if isinstance(owner, Tensor) and owner.sure:
             self.machine.write(owner, node, "[…] =", target.value, values=tensors_in(value), by_index=True)
+        elif isinstance(owner, Tensor) and isinstance(target.slice, ast.Tuple | ast.Slice):
+            self.machine.perhaps_written(owner, node, "[…] =", target.value)
         elif isinstance(owner, Mapping):
             key = self.value(target.slice, scope)
             if isinstance(key, Plain) and key.known and isinstance(key.value, str | int):

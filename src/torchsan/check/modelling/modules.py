@@ -8,6 +8,7 @@ from typing import Any
 from torchsan.check.modelling.names import (
     CONTAINERS,
     INPLACE_POSITION,
+    KEEP_RESULT_IN_PLACE,
     WITH_PARAMETERS,
 )
 from torchsan.check.modelling.parts import Args, Kwargs, TorchParts
@@ -117,9 +118,9 @@ class TorchModules(TorchParts):
 
     def _result_only(self, row: OpEffects | None, layer: Layer) -> OpEffects | None:
         """An in-place layer has overwritten its input, so it can only need its result."""
-        if row is None or "out0" not in row.needs:
+        if layer.name not in KEEP_RESULT_IN_PLACE:
             return None
-        return OpEffects(layer.name, ("input",), {"out0": row.needs["out0"]})
+        return OpEffects(layer.name, ("input",), {"out0": ("input",)})
 
     def call_optimizer(self, optimizer: Optimizer, name: str, args: Args, node: ast.Call) -> Any:
         if name == "step":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
+
+from torchsan.effects import names
 
 
 def words(text: str) -> frozenset[str]:
@@ -25,9 +28,15 @@ MAY_SHARE = words(
     atleast_2d atleast_3d unflatten dropout dropout1d dropout2d dropout3d alpha_dropout identity positive
     real imag broadcast_tensors meshgrid where_"""
 )
+# Of these, the ones that copy only what is not contiguous.
+USUALLY_SHARED = words("reshape reshape_as flatten contiguous ravel unflatten")
+# They copy only where there is something to convert.
+CONVERSIONS = words("to type float double half cpu cuda type_as")
 NORMS = frozenset({"norm", "vector_norm"})
 # They end with an underscore but change no values.
-NOT_WRITING = frozenset({"detach_", "requires_grad_", "share_memory_", "rename_", "retain_grad", "resize_"})
+NOT_WRITING = frozenset({"requires_grad_", "share_memory_", "rename_", "retain_grad", "resize_"})
+# They change the shape of the tensor object, not its elements.
+SHAPE_ONLY = words("unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_")
 INTEGER = words(
     """argmax argmin argsort eq ne lt le gt ge isnan isinf isfinite logical_and logical_or logical_not
     logical_xor nonzero bincount searchsorted bucketize one_hot any all int long bool numel"""
@@ -39,6 +48,7 @@ PLAIN_METHODS = words(
 PLAIN_ATTRIBUTES = words(
     "shape dtype device ndim requires_grad is_leaf layout is_cuda is_sparse is_nested names itemsize"
 )
+ARRAY_ATTRIBUTES = words("shape ndim dtype device size dim T transpose")
 # Seeing one of these on a value proves that it is a tensor.
 TENSOR_ONLY = words(
     """size view unsqueeze permute device contiguous masked_fill masked_fill_ chunk expand detach backward
@@ -47,6 +57,32 @@ TENSOR_ONLY = words(
     data sigmoid tanh relu softmax exp_ sigmoid_ tanh_ relu_ sqrt_ index_put_ addcmul_ addcdiv_
     lerp_"""
 )
+# Methods that arrays of NumPy, lists, strings, modules or pictures have, too.
+_OTHERS_HAVE = words(
+    """all any argmax argmin argpartition argsort astype choose clip compress conj conjugate copy cumprod cumsum
+    data diagonal dot dtype fill flat flatten imag item max mean min ndim nonzero partition prod put ravel real
+    repeat reshape resize round searchsorted shape size sort squeeze std strides sum swapaxes take tolist trace
+    transpose var view append clear count extend index insert pop remove reverse split strip format get items
+    keys values update add union difference rotate convert crop load filter sample log_prob entropy to cuda cpu
+    float double half type apply requires_grad_ parameters bfloat16 int long bool share_memory_ sub mul div pow
+    eq ne lt le gt ge abs neg log exp sqrt cos sin T H mT mH names map where mode median type_as register_hook
+    is_cuda logical_not int_repr values_ indices crow col sign isin tile unique matmul rename rename_ align_to
+    set_ update_ init_ step_ normalize_ roll norm"""
+)
+
+
+@cache
+def only_tensors_have() -> frozenset[str]:
+    """Methods that prove a value to be a tensor."""
+    found = {n.rpartition(".")[2] for n in names() if "." not in n}
+    return frozenset(n for n in found if not n.startswith("_") and n not in _OTHERS_HAVE) | TENSOR_ONLY
+
+
+@cache
+def tensor_methods() -> frozenset[str]:
+    return frozenset(n for n in names() if "." not in n)
+
+
 WITH_PARAMETERS = words(
     """Linear Bilinear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d BatchNorm1d
     BatchNorm2d BatchNorm3d SyncBatchNorm LayerNorm GroupNorm RMSNorm Embedding EmbeddingBag PReLU LSTM GRU
@@ -54,6 +90,8 @@ WITH_PARAMETERS = words(
     TransformerEncoder TransformerDecoder Transformer"""
 )
 CONTAINERS = words("Sequential ModuleList ModuleDict ParameterList ParameterDict")
+# Layers that, working in place, keep their result for the gradient; the others keep a copy of their input or a mask.
+KEEP_RESULT_IN_PLACE = words("ReLU SELU LeakyReLU ELU CELU RReLU")
 # Where `inplace` stands when given by position.
 INPLACE_POSITION = {
     "ReLU": 0,

@@ -9,13 +9,16 @@ from typing import Any
 
 from torchsan.check.modelling.names import (
     ADDITIVE,
+    CONVERSIONS,
     FACTORIES,
     INTEGER,
     MAY_SHARE,
     NEW_ARRAYS,
     NORMS,
     NOT_WRITING,
+    USUALLY_SHARED,
 )
+from torchsan.check.modelling.packages import PASS_ON, package_layer
 from torchsan.check.modelling.parts import Args, Kwargs, TorchParts
 from torchsan.check.modelling.values import (
     Grad,
@@ -38,6 +41,8 @@ class TorchOps(TorchParts):
         space, _, last = name.rpartition(".")
         if space in ("torch.optim", "torch.optim.optimizer") and last[:1].isupper():
             return Optimizer(last, args[0] if args else kwargs.get("params"))
+        if name in PASS_ON:
+            return args[0] if args else kwargs.get("module", Plain())
         if space == "torch.nn" and last[:1].isupper():
             return self.construct(last, args, kwargs, node)
         if name in ("copy.deepcopy", "copy.copy"):
@@ -48,6 +53,9 @@ class TorchOps(TorchParts):
             return made
         if name == "numpy.asarray" and args and isinstance(args[0], Tensor) and args[0].sure:
             return self.method_numpy(args[0], args, kwargs, node)
+        layer = package_layer(name, kwargs, node, self.construct) if last[:1].isupper() else None
+        if layer is not None:
+            return layer
         if name.startswith("torch."):
             return self.torch_function(name, last, args, kwargs, node)
         given = tensors_in(Sequence([*args, *kwargs.values()]))
@@ -69,7 +77,7 @@ class TorchOps(TorchParts):
             return self.foreach(last, args, node)
         if "out" in kwargs and last in FACTORIES:
             for target in tensors_in(kwargs["out"]):
-                machine.write(target, node, last, self.keyword(node, "out"))
+                machine.write(target, node, last, self.keyword(node, "out"), told=True)
             return kwargs["out"]
         if name == "torch.tensor" and args and isinstance(args[0], Tensor | Plain):
             made = self.factory(last, kwargs, node)
@@ -161,12 +169,13 @@ class TorchOps(TorchParts):
         out = kwargs.get("out")
         if out is not None:
             for target in tensors_in(out):
-                machine.write(target, node, last, self.keyword(node, "out"))
+                machine.write(target, node, last, self.keyword(node, "out"), told=True)
             return out
         return result
 
     def carry(self, result: Tensor, last: str, given: list[Tensor], args: Args) -> None:
         """What was cut from the graph on the way to a result."""
+        result.firm = all(a.firm if isinstance(a, Tensor) else getattr(a, "known", True) for a in args)
         if result.wants_grad == Grad.NO:
             result.cut_at = next((t.cut_at for t in given if t.cut_at is not None), None)
         scaled = last in ("mul", "div") and any(isinstance(a, Plain) for a in args)
@@ -183,6 +192,10 @@ class TorchOps(TorchParts):
         grad = Grad.NO if self.machine.mode in ("no_grad", "inference") else source.wants_grad
         made = self.machine.fresh(node, last, grad=min(grad, Grad.MAYBE) if self.machine.mode == "unsure" else grad)
         made.storage.kind = "unknown"
+        if last in USUALLY_SHARED:
+            made.storage.probably, made.storage.sometimes = source.storage, source.storage.sometimes
+        elif last in CONVERSIONS:
+            made.storage.probably, made.storage.sometimes = source.storage, True
         if grad and source.nodes():
             made.node = Node(last, node, source.nodes())
         return made

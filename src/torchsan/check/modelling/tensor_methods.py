@@ -100,11 +100,23 @@ class TensorMethods(TorchParts):
 
     def set_requires_grad(self, tensor: Tensor, wanted: Any) -> None:
         answer = truth(wanted)
+        if tensor.detached and not tensor.behind and answer is not False:
+            # `x.detach().requires_grad_()`: a leaf again.
+            tensor.detached, tensor.apart, tensor.node, tensor.cut_at = False, True, None, None
+            tensor.base, tensor.view, tensor.constants = None, "", ()
         if answer is None:
             tensor.grad = Grad.MAYBE
         elif not tensor.nodes():
             tensor.grad = Grad.YES if answer else Grad.NO
             tensor.leaf = True
+
+    def method_detach_(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
+        tensor.node, tensor.grad, tensor.apart, tensor.leaf = None, Grad.NO, True, False
+        return tensor
+
+    def method_sample(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
+        """Of a distribution: drawn without a graph. Of anything else it may be whatever."""
+        return self.machine.unknown()
 
     def method_backward(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
         keep = any(k in kwargs and truth(kwargs[k]) is not False for k in ("retain_graph", "create_graph"))

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from torchsan.check.reading.program import ClassInfo, FunctionInfo
 
 
+# Conditions that the source does not decide, each with the answer that the path took.
+Answers = tuple[tuple[str, bool], ...]
+# Among them: a branch that is taken at most once in the life of the object.
+ONCE = "once"
+
+
 class Grad(IntEnum):
     """Whether a tensor asks for a gradient."""
 
@@ -36,11 +42,17 @@ class Write:
     target: ast.AST | None
     origin: ast.AST | None = None
     foreign: bool = False
+    # Answers, not known from the source, under which it happens.
+    inside: Answers = ()
 
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """Memory of a tensor. `kind`: fresh, argument, parameter, buffer, default (of an argument), unknown."""
+    """Memory of a tensor.
+
+    `kind`: fresh, argument, parameter, buffer, state (kept by the object from call to call), default (of an
+    argument), unknown.
+    """
 
     kind: str = "fresh"
     name: str = ""
@@ -51,6 +63,10 @@ class Storage:
     # What in-place writes have made of the whole memory's history.
     history: Node | None = None
     grad: Grad = Grad.NO
+    # Memory that this probably is: `x.reshape(-1)` of a contiguous x is x's own.
+    probably: Storage | None = None
+    # … or only where a conversion had nothing to convert.
+    sometimes: bool = False
 
     def written_after(self, time: int) -> Write | None:
         return next((w for w in self.writes if w.time > time), None)
@@ -65,6 +81,7 @@ class Save:
     what: str
     name: ast.AST | None
     certain: bool
+    inside: Answers = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +107,10 @@ class Tensor:
     node: Node | None = None
     leaf: bool = False
     sure: bool = True
+    # Taken for a tensor as soon as it is used like an array.
+    likely: bool = False
+    # Known to be something else: it has keys, say.
+    other: bool = False
     # "", "view", "several" (one of many views), "expanded", "custom" (out of a custom Function)
     view: str = ""
     base: Tensor | None = None
@@ -104,10 +125,16 @@ class Tensor:
     keeps_grad: bool = False
     # Calls of detach() whose result was only added to it.
     constants: tuple[ast.Call, ...] = ()
+    # A leaf made of a detached tensor: what happened to the memory before is none of its history.
+    apart: bool = False
+    # Whether all that it was computed from is known: a number that is not known may have been a tensor.
+    firm: bool = True
 
     @property
     def wants_grad(self) -> Grad:
-        return Grad.NO if self.detached else max(self.grad, self.storage.grad)
+        if self.detached:
+            return Grad.NO
+        return self.grad if self.apart else max(self.grad, self.storage.grad)
 
     @property
     def leaf_memory(self) -> list[Storage]:
@@ -118,7 +145,8 @@ class Tensor:
     def nodes(self) -> list[Node]:
         if self.detached:
             return []
-        return [n for n in (self.node, self.storage.history) if n is not None]
+        history = None if self.apart else self.storage.history
+        return [n for n in (self.node, history) if n is not None]
 
 
 @dataclass(slots=True, eq=False)

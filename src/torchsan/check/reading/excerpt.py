@@ -35,7 +35,7 @@ def _start(text: str, definition: Definition) -> int:
 def _needed(text: str, tops: list[Definition], chosen: Suspects) -> set[Definition]:
     owners = set()
     for definition in chosen.outline:
-        if definition.line in chosen.functions:
+        if definition.line in chosen.functions or definition.line in chosen.parsed:
             while definition.owner is not None:
                 definition = definition.owner
             owners.add(definition)

@@ -13,7 +13,7 @@ from functools import cache
 from torchsan.check.reading.gradients import GradientSources
 from torchsan.check.reading.history import history, loop_around, rest
 from torchsan.check.reading.outline import Definition, located, outline_of, without_grad
-from torchsan.check.reading.writes import writes_in
+from torchsan.check.reading.writes import dropped_in, writes_in
 from torchsan.effects import lookup, names
 
 _CALL = re.compile(r"([A-Za-z_][\w.]*(?:\[\w+\])?)\(")
@@ -32,20 +32,18 @@ _INTEGERS = re.compile(
 )
 _NEW_MEMORY = re.compile(r"torch\.(?:zeros|ones|empty|full|rand|randn)(?:_like)?\(")
 _VIEW_OF = re.compile(
-    r"([A-Za-z_]\w*)(?:\[|\.(?:view|transpose|permute|squeeze|unsqueeze|narrow|select|detach|data|T)\b)"
+    r"([A-Za-z_]\w*)(?:\[|[ \t]*$|\.(?:view|transpose|permute|squeeze|unsqueeze|narrow|select|detach|data|T|t|"
+    r"reshape|flatten|contiguous|to|float|cpu|cuda|double|half|ravel|unflatten|movedim|swapaxes|diagonal|real)\b)"
+)
+_VIEW_BY_TORCH = re.compile(
+    r"torch\.(?:flatten|reshape|squeeze|unsqueeze|transpose|permute|ravel|narrow|select|t|detach)\(([A-Za-z_]\w*)[,)]"
 )
 _NUMBER = re.compile(r"-?\d[\d._e]*[ \t]*(?:#|$)")
 _IN_PLACE = re.compile(r"inplace ?= ?True")
 _BY_POSITION = re.compile(r"(?:LU6?|wish)\(True\)")
-_GRADIENT_SIGNS = (
-    "nn.",
-    "Parameter(",
-    "requires_grad",
-    "inference_mode",
-    ".expand(",
-    "=torch.",
-    ".backward(",
-)
+_PLAIN_TYPES = frozenset({"int", "float", "str", "bool", "dict", "list"})
+_KEYED = ("items(", "keys(", "get(", "pop(", "update(", "append(", "setdefault(", "extend(")
+_LOSS = re.compile(r"(?:self\.|F\.|nn\.)?\w*(?:loss|criterion|Loss)\w*\(")
 _TENSOR_WORDS = ("torch.", "nn.", "weight", ".data", "Parameter")
 _COUNTED = re.compile(r"[-+*/]= [-+]?\d+[ \t]*(?:#|$)")
 _PARAMETER = re.compile(r"self\.(\w+) ?= ?(?:torch\.)?(?:nn\.)?Parameter\(")
@@ -63,9 +61,6 @@ _NOT_COMPUTING = (
     "make_",
 )
 _PART_CALLED = re.compile(r"self\.[\w.]+(?:\[[^\n\]]*\])?\(\w|in self\.\w")
-_QUIET_FUNCTIONS = re.compile(
-    r"(?:_?init_weights|reset_parameters|_?init_\w*|trunc_normal|_no_grad\w*|load_\w*|convert_\w*|fuse\w*)$"
-)
 
 
 @dataclass(slots=True)
@@ -75,9 +70,14 @@ class Suspects:
     functions: set[int] = field(default_factory=set)
     whole: bool = False
     outline: list[Definition] = field(default_factory=list)
+    everything: bool = False
+    # Whether some result may be thrown away.
+    dropped: bool = False
+    # Lines of `def`s that must be parsed, but need not be followed.
+    parsed: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return self.whole or bool(self.functions)
+        return self.everything or self.dropped or self.whole or bool(self.functions)
 
 
 @cache
@@ -102,16 +102,18 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     found = Suspects()
     if "torch" not in text:
         return found
-    if not possible and not any(sign in text for sign in _GRADIENT_SIGNS):
-        return found
+    alone = dropped_in(text)
     trains = ".backward(" in text or "inference_mode" in text
     in_place_layers = _has_sign(text, 0, len(text))
     found.whole = trains or (in_place_layers and "__main__" in text)
     writes = writes_in(text)
     replaced = _replaced(text)
-    if not writes and not in_place_layers and not trains and not replaced:
+    if not writes and not in_place_layers and not trains and not replaced and not alone:
         return found
     outline = found.outline = outline_of(text)
+    if alone:
+        found.dropped = True
+        found.parsed = {d.line for d, _, _ in located(text, outline, [("", at) for at in alone])[0]}
     placed, outside = located(text, outline, writes)
     # A write outside of all definitions: the file is a script.
     found.whole = found.whole or outside or (bool(writes) and _applies(text))
@@ -122,7 +124,7 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
         suspicious, argument = _suspicious(text, definition, target, at)
         if argument:
             helpers.add(definition.name)
-        if suspicious == "always" or (suspicious and (possible or sources.reach(definition))):
+        if suspicious == "always" or (suspicious and (possible or argument or sources.reach(definition))):
             selected.setdefault(definition)
     if in_place_layers:
         selected.update({d: None for d in outline if d.kind == "def" and d.owner and _has_inplace(text, d)})
@@ -131,8 +133,7 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     if replaced:
         selected.update(dict.fromkeys(_replacing(text, outline, replaced)))
     for definition in _callers(text, outline, helpers):
-        if possible or sources.reach(definition):
-            selected.setdefault(definition)
+        selected.setdefault(definition)
     found.functions = {d.line for d in selected}
     found.whole = found.whole or ("__main__" in text and bool(writes))
     return found
@@ -174,15 +175,20 @@ def _backward_in(text: str, definition: Definition) -> bool:
 
 def _suspicious(text: str, definition: Definition, target: str, at: int) -> tuple[str, bool]:
     """When a write may do harm here ("always", "graded" or never), and whether it is to a caller's tensor."""
-    if _QUIET_FUNCTIONS.match(definition.name) or without_grad(text, definition):
-        return "", False
+    element, target = target.endswith("[]"), target.removesuffix("[]")
     if target.startswith("self."):
+        if f"def {target[5:]}(self" in text:
+            # What a method of its own hands out.
+            return "always", False
         initial = definition.name == "__init__" and ".data" in rest(text, at)
         return "graded" if not initial and _belongs(text, target[5:]) else "", False
     if "." in target:
-        # Of what belongs to an argument nothing is known.
-        return "", False
+        # Of what belongs to an argument only the parameters of a layer are known.
+        layer = target.endswith((".weight", ".bias")) and ".data" not in rest(text, at)
+        return "always" if layer and not without_grad(text, definition) else "", False
     binding, used = history(text, target, definition.start, at)
+    if not element and _has_keys(text, definition, target):
+        return "", False
     if f"{target}=torch." in text[definition.start : at]:
         return "always", False
     value = rest(text, binding) if binding >= 0 else ""
@@ -190,21 +196,67 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
         # Numbers of channels and strides.
         return "", False
     if value and not _NUMBER.match(value):
+        if element and value.startswith("[") and ("(" in value or value.strip() in ("[", "[]")):
+            # Tensors in a list.
+            return "graded", False
         if value.startswith(_NOT_TENSOR_STARTS) or _NOT_TENSOR_ENDS.search(value) or _INTEGERS.search(value):
             return "", False
+        if _LOSS.match(value):
+            # No gradient needs the value of a loss.
+            return "", False
+        viewed = _VIEW_OF.match(value) or _VIEW_BY_TORCH.match(value)
+        # A write to a view is a write to what it is a view of.
+        before = text.rfind("\n", 0, binding)
+        inherited = ("", False)
+        if viewed is not None and before > definition.start:
+            inherited = _suspicious(text, definition, viewed[1], before)
+        if inherited[1]:
+            return inherited
         if not _NEW_MEMORY.match(value) and (_keeps_result(value) or _own_call_keeps(text, value)):
-            return "always" if "expand" in value else "graded", False
-        viewed = _VIEW_OF.match(value)
+            return "always" if "expand" in value else "graded", binding < 0
         if viewed is not None and viewed[1] != target:
-            # A write to a view is a write to what it is a view of.
-            return _suspicious(text, definition, viewed[1], binding)
+            return inherited
     if _COUNTED.search(rest(text, at)):
         # `n += 1` is mostly a counter.
         return "", False
+    if binding >= 0 and without_grad(text, definition):
+        return "", False
+    if binding < 0 and _is_argument(text, definition, target):
+        return "always", True
+    if not used:
+        used = _reads(text, target, at)
     if not used:
         loop = loop_around(text, definition, max(binding, definition.start), at)
         used = loop is not None and history(text, target, *loop)[1]
     return "graded" if used else "", binding < 0
+
+
+def _has_keys(text: str, definition: Definition, target: str) -> bool:
+    """Whether a name is used as only lists and dictionaries are."""
+    at = text.find(f"{target}.", definition.start, definition.end)
+    while at >= 0:
+        if text.startswith(_KEYED, at + len(target) + 1) and not (text[at - 1].isalnum() or text[at - 1] in "_."):
+            return True
+        at = text.find(f"{target}.", at + 1, definition.end)
+    return target.endswith(("dict", "kwargs", "config", "checkpoint", "cfg"))
+
+
+def _is_argument(text: str, definition: Definition, target: str) -> bool:
+    """Whether a name stands in the brackets of the `def`, other than for a number."""
+    opened = text.find("(", definition.start)
+    closed = text.find("):", opened), text.find(") ->", opened)
+    end = min((c for c in closed if c > 0), default=-1)
+    found = re.search(rf"[(,*\s]{re.escape(target)}\s*(?::\s*([\w.\[\]| ]+))?(?=[,=)\s])", text[opened : end + 1])
+    return found is not None and (found[1] or "").strip() not in _PLAIN_TYPES
+
+
+def _reads(text: str, target: str, at: int) -> bool:
+    """Whether a line that writes to a name reads it, too, on the right: `x /= x.norm()`."""
+    line = rest(text, at)
+    _, sign, right = line.partition("= ")
+    if not sign:
+        _, sign, right = line.partition("_(")
+    return re.search(rf"\b{re.escape(target)}\b", right) is not None
 
 
 @cache
@@ -237,7 +289,11 @@ def _maker_keeps(text: str, maker: str) -> bool:
     space, _, last = maker.rpartition(".")
     if space in ("nn", "torch.nn"):
         return last in _layers_that_keep()
-    return f"class {maker}(" in text or f"def {maker}(" in text
+    if f"class {maker}(" in text or f"def {maker}(" in text:
+        return True
+    # A class of another file of the tree.
+    imported = rf"import [^\n]*\b{maker}\b|^ +{maker},"
+    return not space and maker[:1].isupper() and re.search(imported, text, re.M) is not None
 
 
 def _belongs(text: str, attribute: str) -> bool:

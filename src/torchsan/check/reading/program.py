@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from torchsan.model import Place
+from torchsan.model.source import real_path
 
+_FREEZES = re.compile(r"requires_grad(?:_\(|\s*=)\s*(?:False|mode|flag|not |self|requires)|\bfreeze")
+_OTHER_ARRAYS = re.compile(r"\b(?:import|from) (?:numpy|jax|tensorflow|cupy|pandas|paddle|mxnet|PIL|cv2)\b")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _BUILDERS = ("append", "extend", "add_module", "insert")
@@ -26,6 +31,20 @@ class FunctionInfo:
     owner: ClassInfo | None = None
     decorators: tuple[str, ...] = ()
     may_yield: bool = False
+    program: Program | None = None
+
+    @cached_property
+    def returns(self) -> bool:
+        """Whether it hands back a value."""
+        return isinstance(self.node, ast.Lambda) or any(
+            isinstance(n, ast.Return) and n.value is not None for n in ast.walk(self.node)
+        )
+
+    @cached_property
+    def abstract(self) -> bool:
+        """Whether its body is left to a class below."""
+        last = None if isinstance(self.node, ast.Lambda) else self.node.body[-1]
+        return isinstance(last, ast.Raise) and "NotImplemented" in ast.unparse(last)
 
     @cached_property
     def generator(self) -> bool:
@@ -38,6 +57,9 @@ class ClassInfo:
     node: ast.ClassDef
     bases: tuple[str, ...]
     methods: dict[str, FunctionInfo] = field(default_factory=dict)
+    program: Program | None = None
+    # What was found out about its bases.
+    module: bool | None = None
 
     @cached_property
     def built_up(self) -> frozenset[str]:
@@ -58,10 +80,25 @@ class ClassInfo:
                 builds = isinstance(called, ast.Attribute) and called.attr in _BUILDERS
                 if builds and isinstance(called.value, ast.Attribute):  # type: ignore[attr-defined]
                     found.add(called.value.attr)  # type: ignore[attr-defined]
+        found |= self.changed
         for name, value in self.assigned.items() if local else ():
             if any(isinstance(n, ast.Name) and n.id in local for n in ast.walk(value)):
                 found.add(name)
         return frozenset(found)
+
+    @cached_property
+    def changed(self) -> set[str]:
+        """Attributes that `__init__` gives a value made of the one before, or switches gradients off for."""
+        found: set[str] = set()
+        for node in self._start:
+            if not isinstance(node, ast.Assign):
+                continue
+            for target in node.targets:
+                if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+                    same = ast.unparse(target)
+                    if any(isinstance(n, ast.Attribute) and ast.unparse(n) == same for n in ast.walk(node.value)):
+                        found.add(target.attr)
+        return found
 
     @cached_property
     def assigned(self) -> dict[str, ast.expr]:
@@ -112,7 +149,9 @@ class Program:
         for node in self.tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
                 found[node.name] = node
-            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.Tuple | ast.UnaryOp):
+            elif isinstance(node, ast.Assign) and isinstance(
+                node.value, ast.Constant | ast.Tuple | ast.UnaryOp | ast.Attribute | ast.Name
+            ):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
                         found[target.id] = node
@@ -121,6 +160,16 @@ class Program:
     @cached_property
     def has_generators(self) -> bool:
         return "yield" in self.text
+
+    @cached_property
+    def freezes(self) -> bool:
+        """Whether gradients are switched off for some parameter, somewhere in the file."""
+        return _FREEZES.search(self.text) is not None
+
+    @cached_property
+    def only_torch(self) -> bool:
+        """Whether what looks like an array is a tensor: nothing else that has shapes is imported."""
+        return "torch" in self.text and not _OTHER_ARRAYS.search(self.text)
 
     @cached_property
     def imports(self) -> dict[str, str]:
@@ -133,10 +182,52 @@ class Program:
                         found[alias.asname] = alias.name
                     else:
                         found[alias.name.partition(".")[0]] = alias.name.partition(".")[0]
-            elif node.module and not node.level:
+            else:
+                module = self.module_of(node)
                 for alias in node.names:
-                    found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                    if module:
+                        found[alias.asname or alias.name] = f"{module}.{alias.name}"
         return found
+
+    @cached_property
+    def starred(self) -> list[str]:
+        """Modules all of whose names are imported."""
+        found = [n for n in _imports(self.tree.body) if isinstance(n, ast.ImportFrom)]
+        return [self.module_of(n) for n in found if any(a.name == "*" for a in n.names)]
+
+    def module_of(self, node: ast.ImportFrom) -> str:
+        """The dotted name of the module that `from … import` reads, also of a relative one."""
+        if not node.level:
+            return node.module or ""
+        parts = self.package.split(".") if self.package else []
+        parts = parts[: len(parts) - node.level + 1]
+        return ".".join([*parts, *([node.module] if node.module else [])])
+
+    @cached_property
+    def package(self) -> str:
+        """The dotted name of the package that the file is in."""
+        folder = os.path.dirname(os.path.abspath(real_path(self.path)))
+        names: list[str] = []
+        while os.path.isfile(os.path.join(folder, "__init__.py")):
+            folder, name = os.path.split(folder)
+            names.append(name)
+        return ".".join(reversed(names))
+
+    def definition(self, name: str) -> ast.stmt | None:
+        """A function, class or constant of the file."""
+        return self.top_level.get(name)
+
+    def reassigned(self, function: str) -> frozenset[str]:
+        """Names that functions of this name give another value."""
+        found = {n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef) and n.name == function}
+        names = {n.id for f in found for n in ast.walk(f) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        written = {
+            n.target.id
+            for f in found
+            for n in ast.walk(f)
+            if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)
+        }
+        return frozenset(names - written)
 
     def words(self, node: ast.AST) -> str:
         """The source of an expression; loops and paths ask for the same ones again and again."""
@@ -157,6 +248,10 @@ class Program:
         return canonical(".".join(reversed(parts)))
 
     def place(self, node: ast.AST, function: str = "") -> Place:
+        home = getattr(node, "home", None)
+        if home is not None and home is not self:
+            place: Place = home.place(node, function)
+            return place
         line, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", None) or 1
         return Place(
             self.path,
@@ -180,15 +275,16 @@ class Program:
 
     def _new_function(self, node: FunctionNode, owner: ClassInfo | None) -> FunctionInfo:
         if isinstance(node, ast.Lambda):
-            return FunctionInfo("<lambda>", node, owner)
+            return FunctionInfo("<lambda>", node, owner, program=self)
         names = tuple(self.dotted(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list)
-        return FunctionInfo(node.name, node, owner, names, self.has_generators)
+        return FunctionInfo(node.name, node, owner, names, self.has_generators, self)
 
     def class_info(self, node: ast.ClassDef) -> ClassInfo:
         known = self._classes.get(node)
         if known is not None:
             return known
         info = self._classes[node] = ClassInfo(node.name, node, tuple(self.dotted(base) for base in node.bases))
+        info.program = self
         for item in node.body:
             if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
                 info.methods[item.name] = self.function(item, info)

@@ -11,6 +11,8 @@ from torchsan.effects import lookup, names
 _ASSIGNED = re.compile(r"=(?!=)(?:(?<=[-+*/@|&%]=)|(?<=\] =)|(?<=\]=)|(?<=\.data =)|(?<=\.data=))")
 _METHOD = re.compile(r"_\(")
 _TARGET = re.compile(r"[\w.]+$")
+_SPACES = frozenset({"torch", "F", "nn", "np", "init", "math", "os", "self"})
+_SPACES_OF = ("torch.", "F.", "nn.", "np.", "init.", "os.")
 _PLAIN_VALUE = re.compile(r" *(?:[fbr]?[\"']|len\(|\[|str\(|int\(|\($|\([^\n]*,\)$)", re.M)
 
 
@@ -46,6 +48,32 @@ def writes_in(text: str) -> list[tuple[str, int]]:
     return found
 
 
+_ALONE = re.compile(r"\n[ \t]*[A-Za-z_][\w.\[\]]*\.([a-z]\w+)\(")
+
+
+@cache
+def changing() -> frozenset[str]:
+    """Ops that return a changed tensor and do nothing else, though one might take them for a change in place."""
+    known = set(names())
+    found: set[str] = set()
+    for name in known:
+        row, last = lookup(name), name.rpartition(".")[2]
+        if row is None or row.writes or row.readout or not row.params or last.endswith("_"):
+            continue
+        if row.view or name + "_" in known or last + "_" in known:
+            found.add(last)
+    return frozenset(found - {"detach", "expand", "chunk", "split", "unbind", "data", "values", "indices", "eq", "ne"})
+
+
+def dropped_in(text: str) -> list[int]:
+    """Starts of lines that begin with a call of an op whose result nothing seems to take."""
+    ops, found = changing(), []
+    for match in _ALONE.finditer(text):
+        if match[1] in ops and text[match.start() - 1 : match.start()] not in ("(", ",", "[", "\\", "+", "-", "*", "/"):
+            found.append(match.start() + 1)
+    return found
+
+
 def _method_target(head: str, methods: frozenset[str]) -> str:
     """Of `x.mul_(`: x. Functions such as nn.init.normal_ are no methods."""
     dot = head.rfind(".")
@@ -64,17 +92,28 @@ def _item_target(head: str) -> str:
 
 
 def _root(expression: str) -> str:
-    """The name at the root of `x[0].data`, `self.weight`; empty when there is none."""
-    expression = expression.rpartition("=")[2].strip()
+    """The name at the root of `x[0].data`, `self.weight`, `x.view(-1)`; empty when there is none.
+
+    What is an element of it ends with `[]`: `xs[0]` may be a tensor in a list.
+    """
+    expression = expression.rpartition("= ")[2].strip()
     expression = expression.removesuffix(".data")
-    while expression.endswith("]"):
+    element = ""
+    while expression.endswith(("]", ")")):
+        called = expression.endswith(")")
+        opened, closed = "()" if called else "[]"
         depth = 0
         for index in range(len(expression) - 1, -1, -1):
-            depth += (expression[index] == "]") - (expression[index] == "[")
+            depth += (expression[index] == closed) - (expression[index] == opened)
             if depth == 0:
                 expression = expression[:index]
                 break
         else:
             return ""
+        if called and not expression.startswith("self.") and "." in expression:
+            expression = expression.rpartition(".")[0]
+        elif not called:
+            element = "[]"
     match = _TARGET.search(expression)
-    return match.group() if match else ""
+    found = match.group() if match else ""
+    return "" if not found or found in _SPACES or found.startswith(_SPACES_OF) else found + element

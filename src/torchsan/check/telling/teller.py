@@ -6,12 +6,22 @@ import ast
 from typing import Any
 
 from torchsan.check.facts import Fact
-from torchsan.check.modelling.values import Node, Save, Snapshot, Storage, Tensor, Write
-from torchsan.check.reading.program import Program
-from torchsan.model import Place, events
+from torchsan.check.modelling.values import ONCE, Answers, Node, Save, Snapshot, Storage, Tensor, Write
+from torchsan.check.reading.program import FunctionInfo, Program
+from torchsan.model import Certainty, Place, events
 
 _SAVED_AS = {"out0": "result", "out1": "result1"}
 MAX_WORDS = 40
+
+
+def agree(first: Answers, second: Answers) -> bool:
+    """Whether two things surely happen on one path of the program: at most one hangs on answers of its own.
+
+    Flags that are set apart may still go together, or never: `if fast: keep(h)` and `if not train: h += 1`.
+    """
+    if any(condition == ONCE for condition, _ in second):
+        return False
+    return set(first) <= set(second) or set(second) <= set(first)
 
 
 class Teller:
@@ -19,6 +29,12 @@ class Teller:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        # A function is followed without the program that calls it: some things then hang on the caller.
+        self.alone = False
+
+    @property
+    def by_caller(self) -> Certainty:
+        return "possible" if self.alone else "certain"
 
     def words(self, node: ast.AST | None) -> str:
         """An expression as the user wrote it; nothing for one that is too long to be a name."""
@@ -56,7 +72,8 @@ class Teller:
             silent=write.how == "behind",
             constructor=self.place(write.origin) if write.how == "op" else None,
         )
-        return Fact(event, self.program.place(write.place), "certain" if save.certain and sure else "possible")
+        certain = save.certain and sure and agree(save.inside, write.inside)
+        return Fact(event, self.program.place(write.place), "certain" if certain else "possible")
 
     def refused(
         self,
@@ -66,6 +83,8 @@ class Teller:
         op: str,
         target: ast.AST | None,
         maker: ast.AST | None,
+        *,
+        certain: bool = True,
     ) -> Fact:
         made = tensor.origin if tensor.view else tensor.place
         custom = reason == "custom-function"
@@ -76,7 +95,7 @@ class Teller:
             origin=None if custom else self.line(maker or made),
             custom_write=self.line(tensor.origin) if custom else None,
         )
-        return Fact(event, self.program.place(place))
+        return Fact(event, self.program.place(place), "certain" if certain else "possible")
 
     def inference_saved(self, tensor: Tensor, node: Node, name: ast.AST | None) -> Fact:
         """Torch refuses to keep a tensor of inference mode for a gradient."""
@@ -122,11 +141,11 @@ class Teller:
     def rewritten(self, tensor: Tensor, node: ast.AST, target: ast.AST, module: str) -> Fact:
         write = events.Write(".data =", "set_data", self.line(node))
         event = events.ParameterRewritten(self.memory(tensor.storage, target), write, f"`{module}`")
-        return Fact(event, self.program.place(node))
+        return Fact(event, self.program.place(node), self.by_caller)
 
     def reused(self, node: Node, first: ast.AST, needed: ast.AST) -> Fact:
         event = events.GraphReused(node.op, self.line(node.place), self.line(needed), self.line(first))
-        return Fact(event, self.program.place(needed))
+        return Fact(event, self.program.place(needed), self.by_caller)
 
     def no_graph(self, tensor: Tensor, node: ast.AST) -> Fact:
         """`node` is the backward that finds nothing to walk."""
@@ -136,7 +155,25 @@ class Teller:
             root = node.func.value if not named else node.args[0] if node.args else None
         words = self.words(root)
         event = events.GradientCut(events.Memory(words), self.line(tensor.cut_at), "no-graph", self.line(node))
-        return Fact(event, self.program.place(tensor.cut_at or node))
+        certain = (tensor.cut_at is not None or tensor.firm) and not self.alone
+        return Fact(event, self.program.place(tensor.cut_at or node), "certain" if certain else "possible")
+
+    def loss_without_graph(self, node: ast.AST) -> Fact:
+        value = getattr(node, "value", None)
+        event = events.GradientCut(events.Memory(self.words(value) or "the loss"), self.line(node), "no-graph")
+        return Fact(event, self.program.place(node))
+
+    def saved_in_backward(self, storage: Storage, write: Write, node: ast.AST) -> Fact:
+        """A custom backward writes to what its forward was given and saved."""
+        event = events.StaleSave(
+            memory=events.Memory(storage.name),
+            save=events.Save(storage.owner, "saved tensor", self.line(node)),
+            write=self.write(write),
+            needed=None,
+            silent=False,
+            constructor=None,
+        )
+        return Fact(event, self.program.place(write.place))
 
     def constant_term(self, cut: ast.Call, needed: ast.AST) -> Fact:
         value = cut.func.value if isinstance(cut.func, ast.Attribute) else cut
@@ -147,12 +184,12 @@ class Teller:
             self.line(needed),
             self.program.words(cut),
         )
-        return Fact(event, self.program.place(cut))
+        return Fact(event, self.program.place(cut), self.by_caller)
 
     def not_a_leaf(self, node: ast.AST) -> Fact:
         value = node.value if isinstance(node, ast.Attribute) else node
         event = events.GradientCut(events.Memory(self.words(value)), self.line(node), "non-leaf-grad")
-        return Fact(event, self.program.place(node))
+        return Fact(event, self.program.place(node), self.by_caller)
 
     def kept_twice(self, write: Write, node: ast.AST, name: str, owner: str) -> Fact:
         event = events.AliasedSnapshot(
@@ -160,18 +197,27 @@ class Teller:
         )
         return Fact(event, self.program.place(node))
 
+    def owned(self, storage: Storage, write: Write, info: FunctionInfo, *, mixed: bool, certain: bool) -> Fact:
+        name = self.words(write.target) or storage.name
+        shown = f"{info.owner.name}.{info.name}" if info.owner is not None else info.name
+        kind: Any = storage.kind
+        event = events.OwnedWritten(events.Memory(storage.name or name), self.write(write), shown, kind, mixed)
+        return Fact(event, self.program.place(write.place), "certain" if certain else "possible")
+
     def same_module(self, node: ast.AST, name: ast.AST, other: ast.AST) -> Fact:
         event = events.AliasedSnapshot(
             events.Memory(self.words(name)), self.line(node), None, None, "module", self.words(other)
         )
         return Fact(event, self.program.place(node))
 
-    def default(self, storage: Storage, node: ast.AST, op: str) -> Fact:
+    def default(self, storage: Storage, node: ast.AST, op: str, *, certain: bool) -> Fact:
         write = events.Write(op, "op", self.line(node))
         event = events.SharedDefaultWritten(events.Memory(storage.name), write, "default", storage.owner)
-        return Fact(event, self.program.place(node))
+        return Fact(event, self.program.place(node), "certain" if certain else "possible")
 
-    def input_overwritten(self, name: str, write: Write, called: ast.AST, read: ast.AST, callee: ast.AST) -> Fact:
+    def input_overwritten(
+        self, name: str, write: Write, called: ast.AST, read: ast.AST, callee: ast.AST, *, certain: bool
+    ) -> Fact:
         event = events.InputOverwritten(
             events.Memory(name),
             self.write(write),
@@ -180,4 +226,4 @@ class Teller:
             self.words(callee) or "the call",
             self.place(write.origin),
         )
-        return Fact(event, self.program.place(write.place))
+        return Fact(event, self.program.place(write.place), "certain" if certain else "possible")

@@ -7,6 +7,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/extension.h>
 
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
 // The frames of the running thread can be read without the interpreter's lock, by that thread alone.
@@ -71,6 +73,23 @@ struct Site {
   uint64_t visits = 0;
 };
 
+// As it is kept: threads count their visits together.
+struct KeptSite {
+  int32_t number = 0;
+  int flags = 0;
+  std::atomic<uint64_t> visits{0};
+};
+
+// What a thread knows of the instructions it writes at. Nodes of the map of sites stay where they are.
+struct Recent {
+  uint64_t generation = 0;
+  PyCodeObject* code = nullptr;
+  int lasti = 0;
+  KeptSite* site = nullptr;
+};
+constexpr size_t RECENT = 64;
+thread_local Recent recent[RECENT];
+
 // The last writes of one memory, in a ring once there are many.
 struct Story {
   std::vector<Record> records;
@@ -112,7 +131,9 @@ struct State {
   uint64_t stamp = 0;
   std::unordered_map<uintptr_t, Story> stories;
   std::unordered_map<PyCodeObject*, int> codes;
-  std::unordered_map<Spot, Site, SpotHash> sites;
+  std::unordered_map<Spot, KeptSite, SpotHash> sites;
+  // Grows whenever the sites are forgotten, and with them what threads know of them.
+  std::atomic<uint64_t> generation{1};
   std::unordered_map<uintptr_t, Exposed> exposed;
   std::vector<Silent> silent;
   std::vector<std::string> ops;
@@ -173,6 +194,7 @@ int flags_of(PyCodeObject* code) {
 
 struct Located {
   Spot spot;
+  KeptSite* known = nullptr;
   uintptr_t layer = 0;
   uint64_t thread = 0;
   bool any = false;
@@ -193,8 +215,12 @@ void look_at(Located& at, PyCodeObject* code, int lasti, int flags, PyObject* fi
   }
 }
 
+Recent& recent_of(PyCodeObject* code, int lasti) {
+  return recent[((reinterpret_cast<size_t>(code) >> 4) ^ static_cast<size_t>(lasti >> 1)) % RECENT];
+}
+
 // The innermost frame that is not ours, and the nearest of the user's.
-Located locate() {
+Located locate(bool hurry) {
   Located at;
   PyThreadState* thread = PyGILState_GetThisThreadState();
   if (thread == nullptr) return at;
@@ -203,10 +229,24 @@ Located locate() {
   for (_PyInterpreterFrame* frame = thread->cframe->current_frame; frame != nullptr; frame = frame->previous) {
     if (_PyFrame_IsIncomplete(frame)) continue;
     PyCodeObject* code = frame->f_code;
+    const int lasti = _PyInterpreterFrame_LASTI(frame) * static_cast<int>(sizeof(_Py_CODEUNIT));
+    if (hurry && !at.any) {
+      const Recent& slot = recent_of(code, lasti);
+      if (slot.code == code && slot.lasti == lasti && slot.generation == state().generation.load(std::memory_order_relaxed)) {
+        at.any = true;
+        at.known = slot.site;
+        at.step = slot.site == nullptr;
+        return at;
+      }
+    }
     int flags = flags_of(code);
     if (flags & OURS) continue;
     PyObject* first = (flags & FORWARD) ? frame->localsplus[0] : nullptr;
-    look_at(at, code, _PyInterpreterFrame_LASTI(frame) * static_cast<int>(sizeof(_Py_CODEUNIT)), flags, first);
+    look_at(at, code, lasti, flags, first);
+    // Optimizers write the most, and nothing is asked of these writes.
+    if (at.step && at.spot.inner == code) {
+      recent_of(code, lasti) = Recent{state().generation.load(), code, lasti, nullptr};
+    }
     if (at.spot.user != nullptr || at.step) break;
   }
 #else
@@ -238,22 +278,26 @@ Site ask_arrive(const Spot& spot) {
 }
 
 // The site of a spot, with the number of visits before this one.
-Site visit(const Spot& spot) {
-  {
+Site visit(const Located& at) {
+  KeptSite* kept = at.known;
+  if (kept == nullptr) {
     std::lock_guard<std::mutex> guard(state().lock);
-    auto found = state().sites.find(spot);
-    if (found != state().sites.end()) {
-      Site now = found->second;
-      found->second.visits++;
-      return now;
-    }
+    auto found = state().sites.find(at.spot);
+    if (found != state().sites.end()) kept = &found->second;
   }
-  Site site = ask_arrive(spot);
-  std::lock_guard<std::mutex> guard(state().lock);
-  Site stored = site;
-  stored.visits = 1;
-  state().sites.emplace(spot, stored);
-  return site;
+  if (kept == nullptr) {
+    const Site fresh = ask_arrive(at.spot);
+    std::lock_guard<std::mutex> guard(state().lock);
+    kept = &state().sites[at.spot];
+    kept->number = fresh.number;
+    kept->flags = fresh.flags;
+  }
+  // A line of the user's own that writes directly: neither a library nor a layer in between.
+  if (at.known == nullptr && at.layer == 0 && at.spot.user == at.spot.inner && at.spot.user != nullptr) {
+    recent_of(at.spot.inner, at.spot.inner_at) =
+        Recent{state().generation.load(), at.spot.inner, at.spot.inner_at, kept};
+  }
+  return Site{kept->number, kept->flags, kept->visits.fetch_add(1, std::memory_order_relaxed)};
 }
 
 bool worth_a_look(uint64_t visits) { return visits < 4 || (visits & (visits - 1)) == 0; }
@@ -442,39 +486,91 @@ void call_joined() {
 
 void refresh_ops();
 
+// Does the write, with everything around it. `counted`: does autograd give the op a node of its own?
+template <class Run>
+void perform(int32_t op, c10::SmallVector<Note, 2>& notes, bool counted, Run run) {
+  Located at = locate(true);
+  const bool guarded = state().guarded.load(std::memory_order_relaxed);
+  // One step of an optimizer is one event, told elsewhere.
+  if (!at.any || (at.step && (!guarded || at.spot.inner == nullptr))) {
+    if (!guarded || !at.any) return run();
+    at = locate(false);
+  }
+  const Site site = visit(at);
+  // The op's own node, if it has one, was numbered just now: the write comes before it.
+  const int64_t before = static_cast<int64_t>(at::sequence_number::peek()) - (counted ? 1 : 0);
+  if (at.thread != state().home && !state().threaded.load(std::memory_order_relaxed)) call_joined();
+  const int64_t moment = state().moment.fetch_add(1, std::memory_order_relaxed);
+  if (state().any_exposed.load(std::memory_order_relaxed)) {
+    for (Note& note : notes) note_exposure(note, before);
+  }
+  Token token;
+  if (guarded || (worth_a_look(site.visits) && !(site.flags & NO_LOOK))) call_before(token, op, site, notes);
+  run();
+  for (const Note& note : notes) {
+    Record record{before, version_of(note.tensor), 0, 0, at.layer, site.number, op, at.thread, moment};
+    bytes_of(note.tensor, record.start, record.end);
+    keep(note.tensor, record);
+    tell_silent(note, record);
+  }
+  call_after(token);
+}
+
+bool off() {
+  if (!state().recording.load(std::memory_order_relaxed) || inside_callback) return true;
+  if (state().new_ops.load(std::memory_order_relaxed)) refresh_ops();
+  return false;
+}
+
+bool needs_node(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
+template <class T>
+bool needs_node(const T&) { return false; }
+
+// The common forms of in-place ops, without boxes: what torch does at this key is to go on and to count a version.
+template <class Signature>
+struct PlainKernel;
+
+template <class... Rest>
+struct PlainKernel<at::Tensor&(at::Tensor&, Rest...)> final : c10::OperatorKernel {
+  using Typed = c10::TypedOperatorHandle<at::Tensor&(at::Tensor&, Rest...)>;
+  PlainKernel(int32_t op, Typed handle) : op_(op), handle_(handle) {}
+
+  at::Tensor& operator()(DispatchKeySet keys, at::Tensor& self, Rest... rest) {
+    auto run = [&] {
+      {
+        at::AutoDispatchBelowADInplaceOrView below;
+        handle_.redispatch(keys & c10::after_ADInplaceOrView_keyset, self, rest...);
+      }
+      torch::autograd::increment_version(self);
+    };
+    if (off() || !is_ordinary(self)) {
+      run();
+      return self;
+    }
+    c10::SmallVector<Note, 2> notes;
+    notes.emplace_back();
+    notes.back().tensor = self;
+    const bool counted = c10::GradMode::is_enabled() && (needs_node(self) || ... || needs_node(rest));
+    perform(op_, notes, counted, run);
+    return self;
+  }
+
+ private:
+  int32_t op_;
+  Typed handle_;
+};
+
 struct WriteKernel final : c10::OperatorKernel {
   WriteKernel(int32_t op, std::vector<size_t> written, std::optional<c10::SafeKernelFunction> below)
       : op_(op), written_(std::move(written)), below_(std::move(below)) {}
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    if (!state().recording.load(std::memory_order_relaxed) || inside_callback) return go_on(op, keys, stack);
-    if (state().new_ops.load(std::memory_order_relaxed)) refresh_ops();
+    if (off()) return go_on(op, keys, stack);
     c10::SmallVector<Note, 2> notes;
     bool counted = false;
     gather(op, *stack, notes, counted);
     if (notes.empty()) return go_on(op, keys, stack);
-    const Located at = locate();
-    const bool guarded = state().guarded.load(std::memory_order_relaxed);
-    // One step of an optimizer is one event, told elsewhere.
-    if (!at.any || (at.step && !guarded)) return go_on(op, keys, stack);
-    const Site site = visit(at.spot);
-    // The op's own node, if it has one, was numbered just now: the write comes before it.
-    const int64_t before = static_cast<int64_t>(at::sequence_number::peek()) - (counted ? 1 : 0);
-    if (at.thread != state().home && !state().threaded.load(std::memory_order_relaxed)) call_joined();
-    const int64_t moment = state().moment.fetch_add(1, std::memory_order_relaxed);
-    if (state().any_exposed.load(std::memory_order_relaxed)) {
-      for (Note& note : notes) note_exposure(note, before);
-    }
-    Token token;
-    if (guarded || (worth_a_look(site.visits) && !(site.flags & NO_LOOK))) call_before(token, op_, site, notes);
-    go_on(op, keys, stack);
-    for (const Note& note : notes) {
-      Record record{before, version_of(note.tensor), 0, 0, at.layer, site.number, op_, at.thread, moment};
-      bytes_of(note.tensor, record.start, record.end);
-      keep(note.tensor, record);
-      tell_silent(note, record);
-    }
-    call_after(token);
+    perform(op_, notes, counted, [&] { go_on(op, keys, stack); });
   }
 
  private:
@@ -553,6 +649,31 @@ struct Quiet : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
+// An in-place op of torch's own whose other arguments have these types gets a kernel without boxes.
+template <class Signature>
+bool wrap_plainly(const OperatorHandle& handle, const std::string& name, const std::vector<std::string>& types) {
+  static const std::unordered_set<std::string> special{"resize_", "resize_as_", "set_", "resize_as_sparse_", "set_data"};
+  const auto& arguments = handle.schema().arguments();
+  if (arguments.size() != types.size() + 1 || name.back() != '_' || special.count(name) != 0) return false;
+  if (handle.schema().returns().size() != 1 || written_arguments(handle.schema()) != std::vector<size_t>{0}) return false;
+  if (arguments[0].type()->str() != "Tensor") return false;
+  for (size_t i = 0; i < types.size(); i++) {
+    const std::string is = arguments[i + 1].type()->str();
+    if (is != types[i]) return false;
+  }
+  try {
+    auto typed = handle.typed<Signature>();
+    auto functor = std::make_unique<PlainKernel<Signature>>(op_number(name), typed);
+    handles().push_back(c10::Dispatcher::singleton().registerImpl(
+        handle.operator_name(), DispatchKey::ADInplaceOrView,
+        c10::KernelFunction::makeFromUnboxedFunctor<false, PlainKernel<Signature>>(std::move(functor)), std::nullopt,
+        nullptr, "torchsan"));
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
 void wrap(const OperatorHandle& handle) {
   const std::string full = c10::toString(handle.operator_name());
   const std::string name = handle.operator_name().name.substr(handle.operator_name().name.find("::") + 2);
@@ -561,6 +682,18 @@ void wrap(const OperatorHandle& handle) {
   if (handle.hasKernelForDispatchKey(DispatchKey::ADInplaceOrView)) {
     if (handle.isKernelFallthroughKernel(DispatchKey::ADInplaceOrView)) return;
     below = handle.getComputedKernelForDispatchKey(DispatchKey::ADInplaceOrView);
+  }
+  const bool known = below.has_value() && handle.operator_name().name.rfind("aten::", 0) == 0;
+  if (known && (wrap_plainly<at::Tensor&(at::Tensor&)>(handle, name, {}) ||
+                wrap_plainly<at::Tensor&(at::Tensor&, const at::Scalar&)>(handle, name, {"Scalar"}) ||
+                wrap_plainly<at::Tensor&(at::Tensor&, const at::Tensor&)>(handle, name, {"Tensor"}) ||
+                wrap_plainly<at::Tensor&(at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Scalar&)>(
+                    handle, name, {"Tensor", "Tensor", "Scalar"}) ||
+                wrap_plainly<at::Tensor&(at::Tensor&, const at::Tensor&, bool)>(handle, name, {"Tensor", "bool"}) ||
+                wrap_plainly<at::Tensor&(at::Tensor&, const at::Tensor&, const at::Scalar&)>(
+                    handle, name, {"Tensor", "Scalar"}))) {
+    wrapped()[full] = true;
+    return;
   }
   auto functor = std::make_unique<WriteKernel>(op_number(name), written_arguments(handle.schema()), std::move(below));
   handles().push_back(c10::Dispatcher::singleton().registerImpl(
@@ -603,6 +736,7 @@ void start(
     std::lock_guard<std::mutex> guard(s.lock);
     s.stories.clear();
     s.codes.clear();
+    s.generation++;
     s.sites.clear();
     s.exposed.clear();
     s.silent.clear();
@@ -681,9 +815,9 @@ bool any_silent() {
 
 void expose(const at::Tensor& tensor) {
   if (!is_ordinary(tensor) || tensor.is_inference()) return;
-  const Located at = locate();
-  if (!at.any) return;
-  const Site site = visit(at.spot);
+  const Located at = locate(true);
+  if (!at.any || at.step) return;
+  const Site site = visit(at);
   State& s = state();
   std::lock_guard<std::mutex> guard(s.lock);
   auto found = s.exposed.find(memory_of(tensor));
@@ -724,6 +858,52 @@ py::object data_getter(py::object descriptor) {
   return py::reinterpret_steal<py::object>(PyCFunction_New(&get_data_method, nullptr));
 }
 
+// -- `x[i] = v`, whose index only the caller knows --------------------------------------------------
+
+PyObject* look_at_index = nullptr;
+PyTypeObject* tensor_base = nullptr;
+
+PyObject* set_item(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (count == 2 && state().recording.load(std::memory_order_relaxed) && !inside_callback) {
+    uint64_t visits = 0;
+    bool look = true;
+    try {
+      const Located at = locate(true);
+      look = at.any && !at.step;
+      if (look) visits = visit(at).visits;
+    } catch (...) {
+      PyErr_Clear();
+      look = false;
+    }
+    if (look && worth_a_look(visits)) {
+      PyObject* seen = PyLong_FromUnsignedLongLong(visits);
+      PyObject* said = PyObject_CallFunctionObjArgs(look_at_index, self, args[0], args[1], seen, nullptr);
+      Py_DECREF(seen);
+      return said;
+    }
+  }
+  if (count != 2) {
+    PyErr_SetString(PyExc_TypeError, "expected 2 arguments");
+    return nullptr;
+  }
+  if (tensor_base->tp_as_mapping->mp_ass_subscript(self, args[0], args[1]) < 0) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyMethodDef set_item_method = {
+    "__setitem__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(set_item)), METH_FASTCALL,
+    "Set self[key] to value."};
+
+// A method of tensors; `look` is called instead on the visits of a line that deserve it.
+py::object item_setter(py::object base, py::object look) {
+  look_at_index = look.release().ptr();
+  tensor_base = reinterpret_cast<PyTypeObject*>(base.ptr());
+  return py::reinterpret_steal<py::object>(
+      PyDescr_NewMethod(tensor_base, &set_item_method));
+}
+
 int64_t exposed_at(uintptr_t memory) {
   std::lock_guard<std::mutex> guard(state().lock);
   auto found = state().exposed.find(memory);
@@ -745,6 +925,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("data_getter", &data_getter);
   m.def("exposed_at", &exposed_at);
   m.def("expose", &expose);
+  m.def("item_setter", &item_setter);
   m.def("moment", [] { return state().moment.fetch_add(1); });
   m.def("wrapped", [] { return wrapped().size(); });
 }

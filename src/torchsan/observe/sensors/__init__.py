@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.compiled.sensor import CompiledSensor
     from torchsan.observe.sensors.captures import CaptureSensor
+    from torchsan.observe.sensors.checkpoints import CheckpointSensor
     from torchsan.observe.sensors.collectives import CollectiveSensor
     from torchsan.observe.sensors.exposure import ExposureSensor
     from torchsan.observe.sensors.graph import GraphSensor
@@ -24,7 +25,7 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     if not recorder.judging:
         return [writes, CaptureSensor(recorder), CompiledSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
-    sensors: list[Sensor] = [graph, exposure, writes, optimizers]
+    sensors: list[Sensor] = [graph, exposure, writes, optimizers, CheckpointSensor(recorder, graph)]
     sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
     sensors.append(CompiledSensor(recorder, exposure, writes.aliases, optimizers))
     if recorder.timeline:

@@ -1,0 +1,192 @@
+"""Who calls a function, and what becomes of the tensor that it was given."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from enum import Enum
+from functools import lru_cache
+
+from torchsan.check.reading.outline import outline_of
+from torchsan.check.reading.program import FunctionInfo, Program
+from torchsan.check.reading.project import Project
+from torchsan.model.source import real_path
+
+MOST_FILES = 12
+_NO_VALUES = frozenset(
+    [
+        "shape",
+        "device",
+        "dtype",
+        "size",
+        "dim",
+        "ndim",
+        "numel",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_tensor",
+        "requires_grad",
+    ]
+)
+_OWN_MEMORY = re.compile(r"\.clone\(|copy|\b(?:new_)?(?:zeros|ones|empty|full)(?:_like)?\(")
+MOST_TEXT = 300_000
+
+
+class Use(Enum):
+    """What a caller does with the tensor after the call."""
+
+    READ = "read again"
+    FOR_EFFECT = "called for what it writes: its result is thrown away"
+    FRESH = "made for the call, or replaced by its result"
+    HANDED_ON = "the caller's own argument"
+
+
+def uses_of(info: FunctionInfo, argument: str, program: Program, project: Project | None) -> set[Use]:
+    """How the callers in the tree treat the tensor; empty when there are none."""
+    if project is None:
+        return set()
+    names = {info.name}
+    if info.name in ("forward", "__call__"):
+        # A module is called by the name that it was given.
+        names = _held_as(info.owner.name, project) if info.owner is not None else set()
+        if "" in names:
+            return {Use.FRESH}
+    found: set[Use] = set()
+    for name in names:
+        if info.owner is not None and info.name == name:
+            # Other classes may have a method of the same name.
+            own = _uses_in(os.path.abspath(real_path(program.path)), name, info, argument)
+            if own:
+                return own
+        for path, text in project.mentions(name)[:MOST_FILES]:
+            if len(text) < MOST_TEXT and f"{name}(" in text and "test" not in os.path.basename(path):
+                found |= _uses_in(path, name, info, argument)
+    return found
+
+
+def _held_as(owner: str, project: Project) -> set[str]:
+    """Attributes and names that hold an object of a class; "" among them for one that is kept in a list."""
+    found: set[str] = set()
+    for path, text in project.mentions(owner)[:MOST_FILES]:
+        if len(text) > MOST_TEXT or f"{owner}(" not in text or "test" in os.path.basename(path):
+            continue
+        for node in ast.walk(_tree(path, owner)):
+            if isinstance(node, ast.Call) and _last(node.func) == owner:
+                found.add("")
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _last(node.value.func) == owner:
+                found |= {_last(t) for t in node.targets} - {""}
+    direct = found - {""}
+    return direct or found
+
+
+def _last(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+@lru_cache(maxsize=256)
+def _tree(path: str, word: str) -> ast.Module:
+    """The definitions of a file that call something of this name."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        tops = [d for d in outline_of(text) if d.indent == 0]
+        parts = [text[d.start : d.end] for d in tops if text.find(f"{word}(", d.start + 8 + len(d.name), d.end) >= 0]
+        return ast.parse("\n".join(parts))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
+def _uses_in(path: str, name: str, info: FunctionInfo, argument: str) -> set[Use]:
+    found: set[Use] = set()
+    for function in ast.walk(_tree(path, name)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for statement in _simple(function.body):
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Call) and _last(node.func) == name and _may_be(node.func, info):
+                        given = _given(node, info, argument)
+                        if given is not None:
+                            found.add(_use(function, statement, given))
+    return found
+
+
+def _may_be(called: ast.expr, info: FunctionInfo) -> bool:
+    """`self.scale(x)` is not the function `scale` of a file."""
+    return info.owner is not None or not (isinstance(called, ast.Attribute) and _is_self(called))
+
+
+def _simple(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Statements that hold no others."""
+    found: list[ast.stmt] = []
+    for node in body:
+        below = [b for b in (getattr(node, f, None) for f in ("body", "orelse", "finalbody")) if b]
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            continue
+        if below:
+            for part in below:
+                found += _simple(part)
+            for handler in getattr(node, "handlers", ()):
+                found += _simple(handler.body)
+        else:
+            found.append(node)
+    return found
+
+
+def _given(call: ast.Call, info: FunctionInfo, argument: str) -> ast.expr | None:
+    """The expression that a call gives for an argument."""
+    for keyword in call.keywords:
+        if keyword.arg == argument:
+            return keyword.value
+    names = [a.arg for a in (*info.node.args.posonlyargs, *info.node.args.args)]
+    if argument not in names:
+        return None
+    index = names.index(argument) - (info.owner is not None and "staticmethod" not in info.decorators)
+    return call.args[index] if 0 <= index < len(call.args) else None
+
+
+def _use(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt, given: ast.expr) -> Use:
+    while isinstance(given, ast.Subscript | ast.Attribute) and not _is_self(given):
+        given = given.value
+    if isinstance(given, ast.Attribute):
+        return Use.READ
+    if not isinstance(given, ast.Name) or _rebinds(statement, given.id):
+        return Use.FRESH
+    after = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == given.id]
+    if isinstance(statement, ast.Expr):
+        return Use.FOR_EFFECT
+    if _made_for_it(function, statement, given.id):
+        return Use.FRESH
+    end = statement.end_lineno or statement.lineno
+    shapes = {id(n.value) for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr in _NO_VALUES}
+    later = sorted(
+        (n for n in after if n.lineno > end and id(n) not in shapes),
+        key=lambda n: (n.lineno, isinstance(n.ctx, ast.Load)),
+    )
+    if later and isinstance(later[0].ctx, ast.Load):
+        return Use.READ
+    arguments = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    bound = any(isinstance(n.ctx, ast.Store) for n in after)
+    return Use.HANDED_ON if given.id in arguments and not bound else Use.FRESH
+
+
+def _made_for_it(function: ast.AST, statement: ast.stmt, name: str) -> bool:
+    """Whether the name was last bound to a copy, or to memory that was made to be filled."""
+    made = [
+        n
+        for n in ast.walk(function)
+        if isinstance(n, ast.Assign)
+        and n.lineno < statement.lineno
+        and any(isinstance(t, ast.Name) and t.id == name for t in n.targets)
+    ]
+    last = max(made, key=lambda n: n.lineno, default=None)
+    return last is not None and _OWN_MEMORY.search(ast.unparse(last.value)) is not None
+
+
+def _is_self(node: ast.Subscript | ast.Attribute) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _rebinds(statement: ast.stmt, name: str) -> bool:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t))

@@ -1,0 +1,119 @@
+"""Writes to memory that is not the function's own: its argument's, or what the object keeps from call to call.
+
+Such a write is a mistake where nothing says that it is meant, and somebody reads the memory afterwards.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+
+from torchsan.check.facts import Fact
+from torchsan.check.following.callers import Use, uses_of
+from torchsan.check.modelling.values import ONCE, Storage, Tensor, Write
+from torchsan.check.reading.program import FunctionInfo, Program
+from torchsan.check.reading.project import Project
+from torchsan.check.telling.teller import Teller
+
+# Names that tell the reader what is going to happen.
+_SAYS_SO = re.compile(
+    r"_$|inplace|in_place|^(?:update|init|reset|fill|set|write|copy|accumulate|step|zero|clip|sync|all_|reduce|assign|"
+    r"insert|append|add|load|store|push|register|mutate|scatter|apply|freeze|prune|shuffle|swap|test|setup|collate|"
+    r"convert|quantize|remap|merge|patch|fuse|shard|draw|paint|plot|visualize|__)(?:_|$|[a-z]*$)"
+)
+_FOR_OUTPUT = re.compile(
+    r"^(?:out|outs|output|outputs|result|results|res|ret|buffer|buffers|buf|cache|caches|state|states|memory|mem|dst|"
+    r"dest|destination|acc|accumulator|grad|grads|gradient|gradients|tgt|param|params|parameter|weight|weights|module|"
+    r"p|w|bias|model|self|cls|ctx|history|storage|workspace|scratch|total|totals|counts?|hist)$"
+    r"|(?:dict|kwargs|config|cfg|storage)$|_(?:out|output|buffer|buf|cache|state|states|grad|grads|acc|weight|bias|ptr|dest|dst|history|_pool)$|^(?:new|next)_"
+)
+_DOCUMENTED = re.compile(
+    r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect", re.I
+)
+_PERMISSION = frozenset({"out", "inplace", "in_place", "inplace_", "copy", "clone"})
+
+
+class OwnedWrites:
+    """What all paths through one function have shown."""
+
+    def __init__(self) -> None:
+        self.places: dict[ast.AST, list[tuple[Storage, Write, bool]]] = {}
+
+    def note(self, owned: Iterable[tuple[Tensor, Write]]) -> None:
+        for tensor, write in owned:
+            self.places.setdefault(write.place, []).append((tensor.storage, write, tensor.sure and not tensor.other))
+
+    def facts(self, info: FunctionInfo, program: Program, project: Project | None, tell: Teller) -> list[Fact]:
+        found: list[Fact] = []
+        for seen in self.places.values():
+            owned = [(owner_of(s), w, sure) for s, w, sure in seen if owner_of(s) is not None]
+            if not owned or not any(sure for _, _, sure in owned):
+                continue
+            storage, write, _ = next(item for item in owned if item[2])
+            if storage is None or write.origin is not None or write.foreign or meant(storage, write):
+                continue
+            mixed = any(owner_of(s) is None and s.kind in ("fresh", "unknown") for s, _, _ in seen)
+            if storage.kind == "state" and not mixed:
+                continue
+            certain = not any(weak(s) for s, _, _ in seen)
+            certain = certain and (mixed or self.harmful(info, program, project, storage))
+            if quiet(info, program, storage) or (storage.kind == "argument" and not info.returns):
+                certain = False
+            found.append(tell.owned(storage, write, info, mixed=mixed, certain=certain))
+        return found
+
+    def harmful(self, info: FunctionInfo, program: Program, project: Project | None, storage: Storage) -> bool:
+        """Whether somebody may look at the argument after the call, as far as the tree shows."""
+        if not public(info):
+            return False
+        uses = uses_of(info, storage.name, program, project)
+        if Use.FOR_EFFECT in uses:
+            return False
+        return Use.READ in uses or (bool(program.package) and (not uses or Use.HANDED_ON in uses))
+
+
+def owner_of(storage: Storage | None) -> Storage | None:
+    """The argument or the state that memory is, or probably is."""
+    while storage is not None and storage.kind not in ("argument", "state"):
+        storage = storage.probably
+    return storage
+
+
+def weak(storage: Storage) -> bool:
+    """Whether memory is the owner's in some calls only: `x.cpu()` is x where x is there already."""
+    return storage.probably is not None and storage.sometimes
+
+
+def meant(storage: Storage, write: Write) -> bool:
+    """Whether the write itself says that it is meant: through `.data`, once, or to what has a name for results."""
+    if write.how == "behind" or any(c == ONCE or "inplace" in c or "in_place" in c for c, _ in write.inside):
+        return True
+    # `mask[mask.clone()] = …`: who copies what is about to be written knows that it is.
+    target = getattr(write.place, "targets", [None])[0]
+    if isinstance(target, ast.Subscript) and "clone(" in ast.unparse(target.slice):
+        return True
+    return storage.kind == "argument" and _FOR_OUTPUT.search(storage.name) is not None
+
+
+def public(info: FunctionInfo) -> bool:
+    return not info.name.startswith("_") and not (info.owner is not None and info.owner.name.startswith("_"))
+
+
+def quiet(info: FunctionInfo, program: Program, storage: Storage) -> bool:
+    """Whether a function tells its callers that it writes."""
+    if storage.kind == "state":
+        return False
+    node = info.node
+    if isinstance(node, ast.Lambda) or (_SAYS_SO.search(info.name) and info.name != "forward"):
+        return True
+    spec = node.args
+    names = {a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
+    if names & _PERMISSION:
+        return True
+    if info.owner is not None and any(b.endswith(("Function", "Optimizer", "Dataset")) for b in info.owner.bases):
+        return True
+    documentation = ast.get_docstring(node, clean=False) or ""
+    if info.owner is not None:
+        documentation += ast.get_docstring(info.owner.node, clean=False) or ""
+    return _DOCUMENTED.search(documentation) is not None

@@ -83,9 +83,11 @@ class CauseFinder:
         if imitation.found.got.error is None:
             return None
         found = violated_guard(self.subject, imitation.captured, imitation.plan.calls[0])
-        for site in self.base("tracing", imitation.captured.example).sites if found is not None else []:
+        if not isinstance(found, ReadOut):
+            return found
+        for site in self.base("tracing", imitation.captured.example).sites:
             at = site.places[0]
-            if site.source == "shape" and found and (at.path, at.line) == (found.place.path, found.place.line):
+            if site.source == "shape" and (at.path, at.line) == (found.place.path, found.place.line):
                 # The tracer tells how the size is used there; torch's exporter only that it is.
                 return site.read_out(found.before, found.after)
         return found

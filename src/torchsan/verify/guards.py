@@ -8,14 +8,14 @@ import torch
 
 from torchsan import compat_capture
 from torchsan.model import Place
-from torchsan.model.capture_events import ReadOut
+from torchsan.model.capture_events import Departure, ReadOut
 from torchsan.model.source import shown_path, source_line
 from torchsan.verify.frames import is_users, text_of, use_at
 from torchsan.verify.methods import Captured
 from torchsan.verify.subject import Subject
 
 
-def violated_guard(subject: Subject, captured: Captured, leaves: list[Any]) -> ReadOut | None:
+def violated_guard(subject: Subject, captured: Captured, leaves: list[Any]) -> ReadOut | Departure | None:
     """The first relation of sizes that held for the example and does not hold for these inputs."""
     environment = compat_capture.shape_environment(captured.artifact)
     if environment is None:
@@ -31,6 +31,9 @@ def violated_guard(subject: Subject, captured: Captured, leaves: list[Any]) -> R
             continue
         if bool(guard.expression.xreplace({s: after[s] for s in free})):
             continue
+        if getattr(guard.expression, "rel_op", "") == "!=" and str(guard.expression.rhs) in ("0", "1"):
+            # `n // 4` that comes to 1: exporters take a 1 for something else than any other size.
+            return Departure(place, text_of(place), only_size_one=True, is_operation=True)
         old, new = (", ".join(str(sizes[s]) for s in free) for sizes in (before, after))
         return ReadOut("size", "shape", use_at(place) or "number", place, text_of(place), old, new)
     return None

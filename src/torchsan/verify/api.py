@@ -130,8 +130,9 @@ def _verify(
     for trial in trials:
         judge.trial(trial)
     judgement = judge.judgement(trials)
-    subject.reset()
     report = build_report(truth, trials, judgement, time.perf_counter() - started)
+    # The last: telling where they part runs the model, too.
+    subject.reset()
     report.notes += [remark] if remark else []
     if save is not None:
         from torchsan.verify.certificate import write

@@ -162,7 +162,9 @@ def check_artifact(
         check(trial, truth, started + budget)
         judge = Judge(truth, max(started + budget, time.perf_counter() + 10))
         judge.trial(trial)
-        return build_report(truth, [trial], judge.judgement([trial]), time.perf_counter() - started)
+        report = build_report(truth, [trial], judge.judgement([trial]), time.perf_counter() - started)
+        subject.reset()
+        return report
 
 
 def _takes_the_same(captured: Captured, truth: Truth) -> bool:

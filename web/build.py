@@ -9,7 +9,7 @@ from pathlib import Path
 
 WEB = Path(__file__).parent
 TARGET = WEB.parent / "src" / "torchsan" / "report" / "page.html"
-SCRIPTS = ["base", "source", "findings", "lanes", "timeline", "captures", "main"]
+SCRIPTS = ["base", "source", "findings", "lanes", "timeline", "captures", "memory", "main"]
 
 
 def bundle() -> str:

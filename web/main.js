@@ -17,9 +17,10 @@ function drawTabs() {
   const panels = [];
   if (timeline) panels.push(["Timeline", byId("timeline-panel")]);
   if (data.captures.length || (data.summary.modules || []).length) panels.push(["Captures", byId("captures-panel")]);
+  if (data.memory?.steps.length) panels.push(["Memory", byId("memory-panel")]);
   document.querySelector("main").classList.toggle("no-below", !panels.length);
   const show = (wanted) => {
-    for (const panel of [byId("timeline-panel"), byId("captures-panel")]) panel.hidden = panel !== wanted;
+    for (const panel of [byId("timeline-panel"), byId("captures-panel"), byId("memory-panel")]) panel.hidden = panel !== wanted;
     if (wanted === byId("timeline-panel")) timeline.refresh();
     else document.querySelector("main").style.removeProperty("--below");
     for (const button of byId("tabs").children) button.setAttribute("aria-selected", String(button.dataset.panel === wanted.id));
@@ -30,7 +31,7 @@ function drawTabs() {
     ),
   );
   if (!panels.length) byId("below").hidden = true;
-  else show(data.captures.length ? byId("captures-panel") : panels[0][1]);
+  else show(data.memory ? byId("memory-panel") : data.captures.length ? byId("captures-panel") : panels[0][1]);
 }
 
 function setTheme() {
@@ -150,6 +151,7 @@ function start() {
   drawCodes();
   drawFindings();
   drawCaptures(byId("captures-panel"));
+  drawMemory(byId("memory-panel"));
   if (data.timeline?.lanes.length) timeline = makeTimeline(data.timeline);
   drawTabs();
   if (timeline) wireTimeline();

@@ -10,6 +10,7 @@ API, what it is used for, and what happens where it is missing:
 - `SavedTensor.unpack`, `SavedTensor.data`: which of a custom Function's values is stale; without them the variable
   is not named.
 - `UntypedStorage._weak_ref`, `_new_with_weak_ptr`, `_free_weak_ref`: memory that NumPy can write; required.
+- `SavedTensor.data`, `.unpack_hook`: what a node keeps, without unpacking it; without them it is not counted.
 - `torch._C._current_autograd_node`: which op needed a healed value; without it the op is not named.
 - `torch._C._storage_Use_Count`, `Tensor._use_count`: whether anything can have saved a tensor; without the first, more
   contents are compared.
@@ -126,3 +127,26 @@ def current_node() -> Any:
     """The autograd node that is being evaluated in this thread, if any."""
     get = getattr(torch._C, "_current_autograd_node", None)
     return get() if get is not None else None
+
+
+class AsSlot:
+    """A tensor in the form of a node's slot."""
+
+    def __init__(self, data: torch.Tensor) -> None:
+        self.data = data
+        self.unpack_hook = None
+
+
+def packed_value(slot: Any) -> Any:
+    """What lies in a slot of an autograd node: the tensor, or what a saved-tensor hook made of it."""
+    try:
+        return slot.data
+    except (RuntimeError, AttributeError):
+        return None
+
+
+def unpack_hook(slot: Any) -> Any:
+    try:
+        return slot.unpack_hook
+    except (RuntimeError, AttributeError):
+        return None

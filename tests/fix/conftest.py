@@ -47,6 +47,11 @@ class Here:
 
 
 @pytest.fixture
+def lab() -> type[Here]:
+    return Here
+
+
+@pytest.fixture
 def mend(tmp_path: Path) -> Callable[..., Outcome]:
     """Search for a fix of a script, given as source."""
 

@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--at-write", action="store_true", help="report when a saved value is written, not at backward")
     group.add_argument("--eager", action="store_true", help="run compiled regions as plain Python, every line watched")
     group.add_argument("--steps", type=_positive, metavar="N", help="stop after N backward passes")
+    group.add_argument("--memory", action="store_true", help="measure what is kept for backward, by line and module")
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module")
     parser.add_argument("script", nargs="?", help="the script to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
@@ -100,6 +101,7 @@ class _Session:
             self.report,
             on_finding=self._found,
             at_write=self.args.at_write,
+            memory=self.args.memory,
             eager=self.args.eager,
             timeline=bool(self.args.html) or self.args.format == "html",
         )
@@ -109,6 +111,8 @@ class _Session:
         self.recorder.start()
 
     def _found(self, finding: Finding) -> None:
+        if finding.certainty == "possible" and not self.args.possible:
+            return
         if self.args.at_write:
             emit(Report(findings=[finding]), self._to_terminal(), stream=sys.stderr)
         if self.args.fail_fast and finding.level != "note":
@@ -124,8 +128,8 @@ class _Session:
                 self.recorder.explain(error)
             self.recorder.stop()
         sys.stdout.flush()
-        wanted = self.args.format != "full" or self.args.output or self.args.html
-        if wanted or self.report.findings or self.report.notes:
+        wanted = self.args.format != "full" or self.args.output or self.args.html or self.args.memory
+        if wanted or self.report.visible(possible=self.args.possible) or self.report.notes:
             emit(self.report, self.args, stream=sys.stderr)
         if error is not None:
             explained = type(_told_of(error)) is list

@@ -39,13 +39,15 @@ def _load(request: Request) -> Program:
     assert request.script is not None
     loaded = program.load_script(request.script, request.arguments)
     content = request.files.get(os.path.realpath(request.script))
-    if content is None:
-        return loaded
-    from torchsan.fix import overlay
+    from torchsan.fix import observed, overlay
 
-    # The script keeps the path by which it was called; its edited text goes by that path, too.
-    overlay.show(loaded.path, content)
-    return dataclasses.replace(loaded, code=program.compile_source(content, loaded.path, shown=request.script))
+    if content is None:
+        with open(loaded.path, "rb") as file:
+            content = file.read()
+    else:
+        # The script keeps the path by which it was called; its edited text goes by that path, too.
+        overlay.show(loaded.path, content)
+    return dataclasses.replace(loaded, code=observed.compiled(content, loaded.path))
 
 
 def perform(request: Request) -> Trial:

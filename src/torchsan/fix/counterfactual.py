@@ -42,7 +42,7 @@ def _plans(finding: Finding, sources: Sources) -> Iterator[Iterator[tuple[str, l
         yield _at_writes(finding, sources, defaults=True)
     elif finding.code == "TS107":
         yield _at_expansions(finding, sources)
-    elif finding.code == "TS209":
+    elif finding.code == "TS210":
         yield _at_operands(finding, sources)
     else:
         yield _at_writes(finding, sources, defaults=finding.code == "TS205")

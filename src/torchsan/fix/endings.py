@@ -9,7 +9,9 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from torchsan.fix.digests import digest
+from torchsan.fix.observed import RESULT
 from torchsan.fix.trial import Value, ValueKind
+from torchsan.observe.patches import Patches
 
 MOST_MODULES = 64
 MOST_VALUES = 5_000
@@ -23,12 +25,23 @@ class Endings:
         self._modules: dict[int, torch.nn.Module] = {}
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
         self._hook: Any = None
+        # What was written to files by torch.save.
+        self._saved: list[Value] = []
+        self._patches = Patches()
 
     def start(self) -> None:
         self._hook = register_module_forward_pre_hook(self._called)
+        original = torch.save
+
+        def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
+            self._saved.extend(values_in("variable", f"saved {len(self._saved)}", obj))
+            return original(obj, *args, **kwargs)
+
+        self._patches.set(torch, "save", save)
 
     def stop(self) -> None:
         self._hook.remove()
+        self._patches.remove()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizers.setdefault(id(optimizer), optimizer)
@@ -53,9 +66,11 @@ class Endings:
         for number, optimizer in enumerate(self._optimizers.values()):
             yield from _of_optimizer(f"{type(optimizer).__name__} {number}", optimizer)
         for name, value in sorted(variables.items()):
-            if not name.startswith("_"):
+            if not name.startswith("_") or name.startswith(RESULT):
                 yield from values_in("variable", name, value)
-        yield from values_in("result", "result", result)
+        yield from self._saved
+        if result is not None:
+            yield from values_in("result", "result", result)
 
     def _outermost(self) -> list[torch.nn.Module]:
         inner = {id(m) for module in self._modules.values() for m in module.modules() if m is not module}

@@ -8,7 +8,7 @@ from torchsan.errors import UsageError
 from torchsan.fix.candidates import Candidate, Sources, candidates
 from torchsan.fix.compare import How, compare, told
 from torchsan.fix.evidence import HEALED, Evidence
-from torchsan.fix.identity import Change, Place, maker, place
+from torchsan.fix.identity import Change, Place, keeps_definitions, maker, place
 from torchsan.fix.labs import Lab
 from torchsan.fix.outcome import Mend, Outcome, as_written
 from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Kind, Verdict, judge, lasting
@@ -208,6 +208,8 @@ class Engine:
     def _accept(self, mend: Mend, step: Step, before: Trial) -> Mend:
         mend.candidate, mend.verdict, after = step
         mend.cost_bytes = _extra(before, after)
+        if mend.verdict.kind == "proved" and mend.finding.code in BY_REFERENCE:
+            mend.candidate = self._where_no_run_came(mend.candidate, mend.finding.code, after)
         new = mend.candidate.result()
         assert new is not None
         self.files.setdefault(new.path, mend.candidate.source)
@@ -218,6 +220,23 @@ class Engine:
             # The edit changes what the program computes: the healed run of before is no measure any more.
             self._reference = None
         return mend
+
+    def _where_no_run_came(self, candidate: Candidate, code: str, after: Trial) -> Candidate:
+        """The same fault on branches that the run did not take, as far as the source alone tells it and its cure."""
+        from torchsan.fix import static
+
+        new = candidate.result()
+        assert new is not None
+        more = static.mend(new.path, new.raw, unsafe=False, wanted=lambda found: found.code == code)
+        if more is None or not keeps_definitions(candidate.source, more.after) or self.lab.runs >= self.budget:
+            return candidate
+        self.tell("trying the same edit where the run did not come")
+        again = self._run({**self.changed, new.path: more.after}, "watch")
+        if again.failed or len(again.alarms) > len(after.alarms) or compare(after, again, How()):
+            return candidate
+        whole = Edit(0, len(candidate.source.text), more.after.text)
+        title = f"{candidate.title}, and the same where this run did not come"
+        return Candidate(title, candidate.source, (whole,), candidate.rewrite, candidate.span)
 
     def _check_again(self) -> None:
         """The program as it is must fail as it did: else it cannot be tried again and again."""
@@ -257,6 +276,12 @@ class Engine:
                 whole = whole or self._as_a_whole(last, outcome)
                 kind: Kind = "proved" if whole.startswith("together") else "runs"
                 mend.verdict = Verdict(kind, whole)
+
+        shaky = False
+        for mend in outcome.accepted:
+            if shaky and mend.proved and mend.verdict is not None:
+                mend.verdict = Verdict("runs", f"proved only on top of an edit that is not: {mend.verdict.words}")
+            shaky = shaky or not mend.proved
 
     def _as_a_whole(self, last: Trial, outcome: Outcome) -> str:
         """All edits together against the program as it was, with saved values kept and refused writes made."""

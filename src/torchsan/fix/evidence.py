@@ -8,7 +8,7 @@ the parameters. Where none of them can be had the edit is not called verified.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
@@ -19,11 +19,13 @@ from torchsan.model import Finding
 
 Run = Callable[[dict[str, Source], Mode], Trial]
 # One memory where two were meant: the truth is the run in which the holder keeps its value.
-SHARED = {"TS107", "TS203", "TS204", "TS205", "TS208", "TS209"}
+SHARED = {"TS107", "TS203", "TS204", "TS205", "TS208", "TS210"}
 # The losses are right as functions of the parameters, before and after.
 SAME_FUNCTION = {"TS103", "TS104", "TS107", "TS109", "TS202", "TS206"}
-# What a backward tells must be the derivative of what it started from.
-BY_SLOPES = {"TS102", "TS103", "TS104", "TS105", "TS106", "TS109", "TS111", "TS201", "TS202", "TS206"}
+# It matters when steps are taken: with steps that leave parameters alone all must be the same.
+SAME_WHEN_FROZEN = {"TS105", "TS111", "TS201"}
+# What a backward tells must be the derivative of what it started from; that alone says nothing of the loss itself.
+BY_SLOPES = SAME_FUNCTION | SAME_WHEN_FROZEN
 HEALED = "the run in which saved values are kept"
 RETAINED = "the run in which graphs are kept for later passes"
 # The healed run tells all that can be known of these.
@@ -43,7 +45,7 @@ class Evidence:
     changed: dict[str, Source]
     tell: Callable[[str], None] = lambda _: None
     _kept: dict[tuple[object, ...], list[Trial]] | None = None
-    _scrambled: Trial | None = None
+    _fixed: dict[Mode, Trial] = field(default_factory=dict)
     _uncached: Trial | None = None
     _restless: Restless | None = None
     # How the candidate differs from the healed run.
@@ -143,13 +145,10 @@ class Evidence:
     # -- functions and their derivatives ------------------------------------------------------------
 
     def _by_slopes(self, case: Case) -> Verdict:
-        same = ""
-        if case.target.code in SAME_FUNCTION:
-            problem, same = self._same_function(case)
-            if problem:
-                return _unproved(problem)
-        elif case.before.failed and case.before.passes:
-            same = f"what came before the fault is as it was ({len(case.before.passes)} backward passes), and "
+        same_function = case.target.code in SAME_FUNCTION
+        problem, same = self._same_function(case) if same_function else self._same_when_frozen(case)
+        if problem:
+            return _unproved(problem)
         measured, problem = self._slopes(case)
         if problem:
             return _unproved(problem)
@@ -157,18 +156,27 @@ class Evidence:
 
     def _same_function(self, case: Case) -> tuple[str, str]:
         """Steps set parameters to fixed values: then all losses must be those of the program as it is."""
-        self.tell("running both with fixed parameters")
-        if self._scrambled is None:
-            self._scrambled = self.run(dict(self.changed), "scramble")
-        before, after = self._scrambled, self.run({**self.changed, case.new.path: case.new}, "scramble")
-        if before.failed or after.failed or not before.passes or len(before.passes) != len(after.passes):
-            return "its losses cannot be compared with those of the program as it is", ""
-        for number, (want, have) in enumerate(zip(before.passes, after.passes, strict=True), 1):
-            equal = len(want.roots) == len(have.roots)
-            if not equal or not all(a.equals(b) for a, b in zip(want.roots, have.roots, strict=True)):
-                return f"for the same parameters loss {number} has another value", ""
+        before, after = self._both(case, "scramble")
+        problem = _other_losses(before, after)
         many = len(before.passes)
-        return "", f"{many} loss{'es' * (many != 1)} for the same parameters are as they were, and "
+        return problem, f"{many} loss{'es' * (many != 1)} for the same parameters are as they were, and "
+
+    def _same_when_frozen(self, case: Case) -> tuple[str, str]:
+        """Steps leave parameters alone: then it does not matter whether a loss is computed before or after them."""
+        before, after = self._both(case, "frozen")
+        problem = _other_losses(before, after)
+        if not problem and case.target.code != "TS111":
+            # A graph that was used twice may have to be cut, and gradients with it.
+            problem = compare(before, after, How(fewer=True, restless=self._restless or Restless()))
+            problem = f"with steps that leave parameters alone, {problem}" if problem else ""
+        what = f"{len(before.passes)} losses" if case.target.code == "TS111" else "everything that can be compared"
+        return problem, f"with steps that leave parameters alone {what} equals the healed run, and "
+
+    def _both(self, case: Case, mode: Mode) -> tuple[Trial, Trial]:
+        self.tell("running both with fixed parameters")
+        if mode not in self._fixed:
+            self._fixed[mode] = self.run(dict(self.changed), mode)
+        return self._fixed[mode], self.run({**self.changed, case.new.path: case.new}, mode)
 
     def _slopes(self, case: Case) -> tuple[str, str]:
         """What was measured, or why it proves nothing."""
@@ -183,6 +191,16 @@ class Evidence:
         leaves = max(sum(slope.leaves for slope in one.tried) // 2 or 1 for one in found)
         passes = f"{len(found)} backward pass{'es' * (len(found) != 1)}"
         return f"gradients of {leaves} leaves agree with {count} differences of losses over {passes}", ""
+
+
+def _other_losses(before: Trial, after: Trial) -> str:
+    if before.failed or after.failed or not before.passes or len(before.passes) != len(after.passes):
+        return "its losses cannot be compared with those of the program as it is"
+    for number, (want, have) in enumerate(zip(before.passes, after.passes, strict=True), 1):
+        equal = len(want.roots) == len(have.roots)
+        if not equal or not all(a.equals(b) for a, b in zip(want.roots, have.roots, strict=True)):
+            return f"for the same parameters loss {number} has another value"
+    return ""
 
 
 def _cuts(case: Case) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
@@ -97,6 +97,30 @@ class Scramble:
             draw = torch.Generator().manual_seed(1000 * self._steps + number)
             values = torch.randn(parameter.shape, generator=draw) * SPREAD
             parameter.data = values.to(parameter.device, parameter.dtype)
+
+
+class Frozen:
+    """Optimizer steps leave parameters where they are: it does not matter then when a step is taken."""
+
+    def __init__(self) -> None:
+        self._hooks: list[Any] = []
+        self._values: list[torch.Tensor] = []
+
+    def start(self) -> None:
+        before, after = register_optimizer_step_pre_hook, register_optimizer_step_post_hook
+        self._hooks = [before(self._before), after(self._after)]
+
+    def stop(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._values = [p.detach().clone() for group in optimizer.param_groups for p in group["params"]]
+
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        parameters = (p for group in optimizer.param_groups for p in group["params"])
+        for parameter, value in zip(parameters, self._values, strict=False):
+            parameter.data.copy_(value)
 
 
 class Uncached:

@@ -43,7 +43,7 @@ class Recording:
         if root:
             add_user_root(root)
         self._copies = keeping.new_log()
-        healed = self.mode in ("heal", "scramble")
+        healed = self.mode in ("heal", "scramble", "frozen")
         self._tape = Tape(self.limit, weigh=self.mode == "watch", retain=healed)
         self._tape.start()
         if healed:
@@ -156,6 +156,7 @@ def _extras(mode: Mode) -> list[Any]:
         "watch": [],
         "heal": [literal.Literal],
         "scramble": [literal.Literal, literal.Scramble],
+        "frozen": [literal.Literal, literal.Frozen],
         "uncached": [literal.Uncached],
         "slopes": [slopes.Meter],
     }

@@ -9,9 +9,9 @@ from typing import Literal
 from torchsan.model import Finding
 
 # watch: under the recorder. heal: saved values are kept, refused writes are made all the same. scramble: that, and
-# steps set parameters to fixed random values. slopes: losses are computed again beside the parameters. uncached:
-# autocast keeps no copies of weights.
-Mode = Literal["watch", "heal", "scramble", "slopes", "uncached"]
+# steps set parameters to fixed random values. frozen: that, but steps leave parameters where they are. slopes: losses
+# are computed again beside the parameters. uncached: autocast keeps no copies of weights.
+Mode = Literal["watch", "heal", "scramble", "frozen", "slopes", "uncached"]
 
 # Relative to the largest entry; in-place and out-of-place twins differ by rounding at most.
 TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float16": 2e-2, "bfloat16": 5e-2}
@@ -73,6 +73,10 @@ class Step:
     def starved(self) -> bool:
         """Nothing to step with: what this optimizer trains is cut off."""
         return not self.gradients
+
+
+# Stands for the name of an alias that is no name: so many containers or objects hold the memory.
+HELD = "<held>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,10 @@ Reason = Literal[
 ]
 
 
+# How sure an alias event is: `possible` where a live reference would make sense, too.
+Sure = Literal["proved", "possible"]
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """A tensor as the user knows it."""
@@ -120,6 +124,20 @@ class ParameterRewritten:
     module: str
 
 
+SnapshotForm = Literal[
+    "state_dict",  # a state dictionary used after the weights moved on
+    "difference",  # parameters kept in a container, moved by every step
+    "module",  # one module under two names
+    "memory",  # two parameters of one memory
+    "list",  # one memory in several entries that were filled at different times
+    "operand",  # memory compared with itself under two names
+    "itself",  # memory copied or blended onto itself under two names
+    "returned",  # a buffer handed out by a call that a later call rewrites
+    "alias",  # a second name of a tensor that is then written through the first
+    "layers",  # one layer held several times
+]
+
+
 @dataclass(frozen=True, slots=True)
 class AliasedSnapshot:
     """Something kept as a copy is the live memory, and was rewritten while it was kept."""
@@ -128,9 +146,10 @@ class AliasedSnapshot:
     taken: Line | None
     write: Write | None
     used: Line | None
-    form: Literal["state_dict", "difference", "module", "memory", "list"]
+    form: SnapshotForm
     other: str = ""
     entries: int = 0
+    certainty: Sure = "proved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +162,7 @@ class InputOverwritten:
     read: Place
     callee: str
     constructor: Place | None = None
+    certainty: Sure = "proved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +193,23 @@ class SharedDefaultWritten:
 
     memory: Memory
     write: Write
-    form: Literal["default", "global", "stored"]
+    form: Literal["default", "global", "stored", "class", "cache"]
     function: str
     owner: str = ""
+    stored: Line | None = None
+    read: Place | None = None
+    certainty: Sure = "proved"
+
+
+@dataclass(frozen=True, slots=True)
+class OperandOverwritten:
+    """An op wrote memory that it, or the rest of its statement, still had to read."""
+
+    memory: Memory
+    write: Write
+    form: Literal["operand", "exchange", "windows"]
+    first: Line | None = None
+    difference: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +263,7 @@ Event = (
     | OwnedWritten
     | ResultDropped
     | SharedDefaultWritten
+    | OperandOverwritten
     | GradientCut
     | StaleCast
     | GradientEdited

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torchsan.model.finding import Finding
+from torchsan.model.memory import Memory
 from torchsan.model.timeline import Timeline
 
 SCHEMA = "torchsan/1"
@@ -50,13 +51,15 @@ class Report:
     torch: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     timeline: Timeline | None = None
+    memory: Memory | None = None
 
     def add(self, finding: Finding) -> bool:
-        """Keep a finding; an equal one is only counted. True when it is new."""
+        """Keep a finding; an equal one is only counted, unless it is surer. True when there is news."""
         for index, known in enumerate(self.findings):
             if known.key == finding.key:
-                self.findings[index] = known.again(finding.count)
-                return False
+                surer = known.certainty == "possible" and finding.certainty != "possible"
+                self.findings[index] = finding.again(known.count) if surer else known.again(finding.count)
+                return surer
         self.findings.append(finding)
         return True
 
@@ -97,6 +100,8 @@ class Report:
         }
         if self.timeline is not None:
             data["timeline"] = self.timeline.as_json()
+        if self.memory is not None:
+            data["memory"] = self.memory.as_json()
         return data
 
     @classmethod
@@ -111,6 +116,7 @@ class Report:
             torch=data["tool"]["torch"],
             extra={name: data["summary"][name] for name in data["summary"] if name not in _SUMMARY},
             timeline=Timeline.from_json(data["timeline"]) if "timeline" in data else None,
+            memory=Memory.from_json(data["memory"]) if "memory" in data else None,
         )
 
     def _repr_html_(self) -> str:

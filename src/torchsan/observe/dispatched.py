@@ -183,7 +183,8 @@ class DispatchedWrites:
 
     def _look_at_index(self, tensor: Any, index: Any, value: Any, seen: int) -> None:
         frame = _getframe(1)
-        token = self.sensor.look("__setitem__", site_of(frame), (tensor,), (tensor, index, value), frame, seen)
+        args = (tensor, index, value)
+        token = self.sensor.look("__setitem__", site_of(frame), (tensor,), args, frame, seen, {}, self._set_item)
         try:
             self._set_item(tensor, index, value)
         except (RuntimeError, NotImplementedError) as error:

@@ -21,6 +21,7 @@ class File:
         self.parents: dict[ast.AST, ast.AST] = {}
         self.by_range: dict[tuple[int, int, int, int], list[ast.AST]] = {}
         self.lines = text.splitlines()
+        self._within: dict[ast.AST, list[ast.AST]] = {}
         for node in ast.walk(self.tree):
             for child in ast.iter_child_nodes(node):
                 self.parents[child] = node
@@ -45,6 +46,13 @@ class File:
         key = (place.line, place.column, place.end_line, place.end_column)
         nodes = self.by_range.get(key)
         return nodes[-1] if nodes else None
+
+    def within(self, node: ast.AST) -> list[ast.AST]:
+        """The node and everything in it, as `ast.walk` has it, walked once."""
+        found = self._within.get(node)
+        if found is None:
+            found = self._within[node] = list(ast.walk(node))
+        return found
 
     def up(self, node: ast.AST) -> Iterator[ast.AST]:
         """The node and everything around it."""
@@ -83,12 +91,12 @@ def text_of(node: ast.AST) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _receiver(node: ast.expr) -> ast.expr:
+def receiver(node: ast.expr) -> ast.expr:
     """`x` for `x[i]`, `x.mul_(2)`, `x.data[0]`, `x.detach().numpy()`: the name whose memory this is."""
     while True:
         if isinstance(node, ast.Subscript):
             node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _same_memory(node.func.attr):
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and same_memory(node.func.attr):
             node = node.func.value
         elif isinstance(node, ast.Attribute) and node.attr in _CHAINS:
             node = node.value
@@ -96,30 +104,30 @@ def _receiver(node: ast.expr) -> ast.expr:
             return node
 
 
-def _same_memory(method: str) -> bool:
+def same_memory(method: str) -> bool:
     return method in _CHAINS or (method.endswith("_") and not method.endswith("__"))
 
 
 def written_expression(node: ast.AST, file: File) -> ast.expr | None:
     """The expression whose memory the code at this node writes, as far as the syntax tells."""
     if isinstance(node, ast.AugAssign):
-        return _receiver(node.target)
+        return receiver(node.target)
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        return _receiver(node)
+        return receiver(node)
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Subscript, ast.Attribute)):
-        return _receiver(node.targets[0])
+        return receiver(node.targets[0])
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-        return _receiver(node)
+        return receiver(node)
     if isinstance(node, ast.Call):
         out = next((k.value for k in node.keywords if k.arg == "out"), None)
         if out is not None:
             return out
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name.endswith("_") and isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
-            return _receiver(node.func.value)
+            return receiver(node.func.value)
         inplace = any(k.arg == "inplace" and getattr(k.value, "value", False) is True for k in node.keywords)
         if (name.endswith("_") or inplace) and node.args:
-            return _receiver(node.args[0])
+            return receiver(node.args[0])
     return None
 
 
@@ -174,7 +182,7 @@ def _same_position(targets: ast.expr, name: str, values: ast.expr) -> ast.expr:
 def binding(file: File, function: Function, name: str, before: int) -> tuple[ast.stmt, ast.expr] | None:
     """The last statement at or above line `before` that binds `name` in this function, and its value."""
     found: tuple[ast.stmt, ast.expr] | None = None
-    for node in ast.walk(function):
+    for node in file.within(function):
         line = getattr(node, "lineno", 0)
         if line > before or (found is not None and line < found[0].lineno):
             continue
@@ -226,7 +234,7 @@ def read_again(file: File, call: ast.expr, name: str) -> ast.expr | None:
     statement = file.statement(call)
     if statement is None:
         return None
-    beside = _read_beside(file, statement, call, name)
+    beside = read_beside(file, statement, call, name)
     if beside is not None:
         return beside
     at: ast.AST = statement
@@ -250,7 +258,7 @@ def read_again(file: File, call: ast.expr, name: str) -> ast.expr | None:
 _COMPUTING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
 
 
-def _read_beside(file: File, statement: ast.stmt, call: ast.expr, name: str) -> ast.expr | None:
+def read_beside(file: File, statement: ast.stmt, call: ast.expr, name: str) -> ast.expr | None:
     """A read in the same statement that takes the value after the call: `f(x) + x`, and `x + f(x)` too, since
     an operand is looked up first and used last."""
     inside = set(ast.walk(call))

@@ -103,6 +103,11 @@ def _tensor_attributes(node: Any) -> list[str]:
     return known
 
 
+def raw_attributes(node: Any) -> list[str]:
+    """Names of the slots in which the node's saved tensors lie, packed or not."""
+    return [f"_raw{name}" for name in _tensor_attributes(node)]
+
+
 def is_hooked(node: Any) -> bool:
     """Values in the hands of saved-tensor hooks: to read one may run a whole forward again."""
     site = site_of_node(node)

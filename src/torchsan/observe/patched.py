@@ -38,13 +38,14 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Visited:
-    """A line of the user's own code that writes, and how often it has."""
+    """A line of the user's own code that writes, how often it has, and whether every visit is to be looked at."""
 
-    __slots__ = ("count", "site")
+    __slots__ = ("count", "followed", "site")
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self.count = 0
+        self.followed = False
 
 
 class PatchedWrites:
@@ -99,7 +100,7 @@ class PatchedWrites:
             if visited is None or guards.on or type(self) not in _PLAIN or not recorder.active:
                 return perform(name, original, (self,), (self, *args), kwargs, frame)
             visited.count = count = visited.count + 1
-            if count < 4 or not count & (count - 1):
+            if count < 4 or not count & (count - 1) or visited.followed:
                 return perform(name, original, (self,), (self, *args), kwargs, frame, visited)
             before = now()
             try:
@@ -193,7 +194,7 @@ class PatchedWrites:
             guards.before_write(written, frame)
         elif inside_step(frame.f_code):
             return original(*args, **kwargs)
-        noted = self._before(name, written, args, frame, visited)
+        noted = self._before(name, original, written, args, kwargs, frame, visited)
         try:
             result = original(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
@@ -204,7 +205,14 @@ class PatchedWrites:
         return result
 
     def _before(
-        self, name: str, written: tuple[Any, ...], args: tuple[Any, ...], frame: FrameType, visited: Visited | None
+        self,
+        name: str,
+        original: Callable[..., Any],
+        written: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        frame: FrameType,
+        visited: Visited | None,
     ) -> Any:
         if not self.recorder.active or self.recorder.paused or inside_step(frame.f_code) or is_compilers(frame.f_code):
             return None
@@ -219,8 +227,9 @@ class PatchedWrites:
                 (tensor, memory, exposure.before_write(memory, tensor, before) if exposure.exposed else None)
                 for tensor, memory in found
             ]
-            if worth_a_look(visited.count):
-                token = self.sensor.look(name, visited.site, written, args, frame, visited.count)
+            if worth_a_look(visited.count) or visited.followed:
+                token = self.sensor.look(name, visited.site, written, args, frame, visited.count, kwargs, original)
+                visited.followed = self.sensor.aliases.follows(visited.site, visited.count)
             return visited.site, before, notes, token, frame
         except Exception as error:
             self.recorder.give_up(error)

@@ -14,17 +14,21 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from torchsan.model import Finding, Place, Report
 from torchsan.model.events import Event
+from torchsan.model.memory_events import MemoryEvent
 from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import Site
 from torchsan.rules import Rule, all_rules
+
+if TYPE_CHECKING:
+    from torchsan.observe.sensors.aliases import AliasWatch
 
 
 class Sensor(Protocol):
@@ -52,6 +56,7 @@ class Recorder:
         at_write: bool = False,
         judging: bool = True,
         timeline: bool = False,
+        memory: bool = False,
         eager: bool = False,
     ) -> None:
         self.report = report if report is not None else Report()
@@ -70,10 +75,15 @@ class Recorder:
         self.after_backward: list[Callable[[int], None]] = []
         # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
         self.timeline = timeline
+        # Whether what is kept for backward is measured, and who then knows which module is running.
+        self.memory = memory
+        self.owners: Any = None
         # Whether what the program compiles runs as plain Python instead.
         self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
-        self.heard: list[Callable[[Event, Finding], None]] = []
+        self.heard: list[Callable[[Event | MemoryEvent, Finding], None]] = []
+        # Who looks for other holders of written memory; set by the sensor of writes.
+        self.aliases: AliasWatch | None = None
         self._passing = _Passing()
         self._asleep = 0
         self._broken_rules: set[str] = set()
@@ -190,7 +200,7 @@ class Recorder:
 
     # -- events -------------------------------------------------------------------------------------
 
-    def emit(self, event: Event) -> list[Finding]:
+    def emit(self, event: Event | MemoryEvent) -> list[Finding]:
         """Let every rule judge an event; keep what they find."""
         found = []
         for rule in self._rules:
@@ -209,7 +219,7 @@ class Recorder:
         if self.report.add(finding) and self.on_finding is not None:
             self.on_finding(finding)
 
-    def _judge(self, rule: Rule, event: Event) -> Finding | None:
+    def _judge(self, rule: Rule, event: Event | MemoryEvent) -> Finding | None:
         if rule.judge is None or rule.code in self._broken_rules:
             return None
         try:

@@ -116,7 +116,7 @@ def _characters(path: str, line: int, offset: int | None) -> int:
 class Site(list[str]):
     """A line of the program. A list of one string, since torch joins what it finds in a node's metadata."""
 
-    __slots__ = ("__dict__", "code", "hooked", "lasti", "library", "twin")
+    __slots__ = ("__dict__", "code", "hooked", "lasti", "library", "module", "twins")
 
     def __init__(self, code: CodeType, lasti: int, library: tuple[CodeType, int] | None) -> None:
         super().__init__()
@@ -125,7 +125,9 @@ class Site(list[str]):
         self.library = library
         # Set on the twin that marks nodes whose saved values are in the hands of saved-tensor hooks.
         self.hooked = False
-        self.twin: Site | None = None
+        # The module that was running, on the twins that `run --memory` makes.
+        self.module = ""
+        self.twins: dict[tuple[bool, str], Site] = {}
         line = next((p[0] for p in islice(code.co_positions(), lasti // 2, None)), None)
         self.append(f'  File "{code.co_filename}", line {line or code.co_firstlineno}, in {code.co_name}\n')
 
@@ -142,11 +144,16 @@ class Site(list[str]):
     def library_place(self) -> Place | None:
         return place_in(*self.library) if self.library else None
 
-    def marked_hooked(self) -> Site:
-        if self.twin is None:
-            self.twin = Site(self.code, self.lasti, self.library)
-            self.twin.hooked = True
-        return self.twin
+    def _again(self) -> Site:
+        return Site(self.code, self.lasti, self.library)
+
+    def marked(self, *, hooked: bool, module: str = "") -> Site:
+        """The same line, with what is known of a node beyond it."""
+        twin = self.twins.get((hooked, module))
+        if twin is None:
+            twin = self.twins[hooked, module] = self._again()
+            twin.hooked, twin.module = hooked, module
+        return twin
 
 
 _sites: dict[tuple[int, ...], Site] = {}

@@ -72,7 +72,7 @@ class FirstSteps:
             self._tell()
 
     def _tell(self) -> None:
-        new = self.report.findings[self._told :]
+        new = [f for f in self.report.findings[self._told :] if f.certainty != "possible"]
         self._told = len(self.report.findings)
         if text := render(Report(findings=new)):
             print(text, end="", file=sys.stderr, flush=True)

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from torchsan.model import Finding, Fix, Report, Span
+from torchsan.model.memory import size
 from torchsan.model.source import source_line
-from torchsan.report import Options, captures
+from torchsan.report import Options, captures, memory
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 FRAME = "bold blue"
@@ -69,18 +70,9 @@ def _in_files(finding: Finding) -> list[tuple[str, list[Span]]]:
     return [(p, sorted((s for s in finding.spans if s.path == p), key=lambda s: s.line)) for p in paths]
 
 
-def _size(number: int) -> str:
-    value = float(number)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"
-
-
 def _fix_lines(fix: Fix, gutter: int) -> Iterator[Text]:
     proof = f"{fix.applicability}: {fix.proof['summary']}" if fix.proof.get("summary") else fix.applicability
-    cost = f"   +{_size(fix.cost_bytes)}" if fix.cost_bytes > 0 else ""
+    cost = f"   +{size(fix.cost_bytes)}" if fix.cost_bytes > 0 else ""
     edge = (" " * gutter + " = ", FRAME)
     if fix.applicability == "unsafe" and not fix.diff:
         yield Text.assemble(edge, ("help: ", "bold green"), fix.title)
@@ -128,6 +120,7 @@ def lines(report: Report, options: Options) -> Iterator[Text]:
     if len(findings) > options.limit:
         yield Text(f"{len(findings) - options.limit} more; --format json has all of them\n")
     yield from captures.lines(report)
+    yield from memory.lines(report)
     for note in report.notes:
         yield Text(f"torchsan: {note}")
     if "stepped_aside" in report.extra:

@@ -9,7 +9,8 @@ is always zero; a target network moves with the network it should steady; a hist
 How to fix. Copy: `copy.deepcopy(model.state_dict())`, `[p.detach().clone() for p in model.parameters()]`,
 `copy.deepcopy(model)`, `history.append(buffer.clone())`.
 
-When to ignore. When the two are meant to be one, as tied weights are: then a name that promises no copy says so.
+When to ignore. When the two are meant to be one, as tied weights and monitors of live weights are. Such cases are told
+only with `--possible`.
 """
 
 from __future__ import annotations
@@ -62,15 +63,22 @@ def judge(event: Any, history: Any) -> Finding | None:
         return None
     spans: list[Span] = []
     if event.taken is not None:
-        spans.append(event.taken.span("cause", TAKEN[event.form], primary=True))
+        spans.append(event.taken.span("aliased", TAKEN[event.form], primary=True))
     if event.write is not None and event.write.line is not None:
-        label = "written again here" if event.form == "list" else "and this moves it"
+        label = "written again here" if event.form in ("list", "returned") else "and this moves it"
         spans.append(event.write.line.span("mutated", label, primary=event.taken is None))
     if event.used is not None:
-        spans.append(event.used.span("needed", "used here as if it were a copy"))
+        spans.append(event.used.span("needed", USED.get(event.form, "used here as if it were a copy")))
     if not spans:
         return None
-    return finding(globals(), _message(event), spans, why=WHY[event.form], fixes=FIXES_BY_FORM[event.form])
+    return finding(
+        globals(),
+        _message(event),
+        spans,
+        why=WHY[event.form],
+        fixes=FIXES_BY_FORM[event.form],
+        certainty=event.certainty,
+    )
 
 
 def check(fact: Any, flow: Any) -> Finding | None:
@@ -78,36 +86,62 @@ def check(fact: Any, flow: Any) -> Finding | None:
 
 
 def _message(event: AliasedSnapshot) -> str:
-    name = event.memory.quoted
-    if event.form == "list":
-        return f"`{event.other}` holds the memory of {name} {event.entries} times: all its entries are one tensor"
-    if event.form == "module":
-        return f"{name} is `{event.other}` itself, not a copy: every step moves both"
-    if event.form == "memory":
-        return f"{name} has the parameters of `{event.other}` as its own, not copies: every step moves both"
-    if event.form == "difference":
-        return f"{name} holds {event.other} themselves, not copies: every step moves them, too"
-    return f"{name} shares memory with the model, and the model was trained after it was taken"
+    name, other = event.memory.quoted, f"`{event.other}`"
+    return {
+        "list": f"{other} holds the memory of {name} {event.entries} times: all its entries are one tensor",
+        "module": f"{name} is {other} itself, not a copy: every step moves both",
+        "memory": f"{name} has the memory of {other} as its own, not a copy: every step moves both",
+        "difference": f"{name} holds {event.other} themselves, not copies: every step moves them, too",
+        "operand": f"{name} and {other} are one memory: their difference is zero whatever was written",
+        "itself": f"{name} and {other} are one memory, which is written onto itself: nothing is restored or averaged",
+        "returned": f"{name} is the buffer that {other} writes again: the call replaces what an earlier one returned",
+        "alias": f"{name} is a second name of {other}, not a copy: the write to the one changes the other",
+        "layers": f"{name} holds one layer {event.entries} times: all its entries share their weights",
+        "state_dict": f"{name} shares memory with the model, and the model was trained after it was taken",
+    }[event.form]
 
 
 TAKEN = {
     "state_dict": "taken here: no tensor is copied",
     "difference": "taken here: no tensor is copied",
     "module": "the same module gets a second name here",
-    "memory": "two parameters become one memory here",
+    "memory": "two become one memory here",
     "list": "kept here without a copy",
+    "operand": "taken here without a copy",
+    "itself": "taken here without a copy",
+    "returned": "returned here: no copy is made",
+    "alias": "a second name is given here, no copy is made",
+    "layers": "one layer is put here several times",
+}
+USED = {
+    "list": "and the entries are read here",
+    "operand": "compared with itself here",
+    "itself": "written onto itself here",
+    "returned": "the first result is read here, replaced",
+    "alias": "and read here as if it had not been written",
 }
 WHY = {
     "state_dict": "state_dict() returns the parameters' own memory",
     "difference": "the list holds the parameters, which the optimizer writes in place",
     "module": "Module.to() and plain assignment return the module itself",
-    "memory": "`a.data = b.data` shares the memory of b, as does load_state_dict(…, assign=True)",
-    "list": "appending a tensor keeps a reference to its memory, which is written again in place",
+    "memory": "nn.Parameter(t), `a.data = b.data` and copy.copy(module) share memory; they copy nothing",
+    "list": "a container keeps a reference to a tensor's memory, which is written again in place",
+    "operand": "detach(), .data, numpy() and plain assignment share the memory of what they are taken from",
+    "itself": "both names lead to the same bytes, so that each step moves the copy along",
+    "returned": "a function that fills and returns one buffer hands out the same memory every time",
+    "alias": "assignment binds a name; both names lead to one tensor, and an in-place op changes it for both",
+    "layers": "`[layer] * n` repeats the reference, not the layer",
 }
+COPY = (idea("copy: .clone(), or .copy() of an array"),)
 FIXES_BY_FORM: dict[str, tuple[Fix, ...]] = {
     "state_dict": (idea("copy.deepcopy(model.state_dict())"),),
     "difference": (idea("[p.detach().clone() for p in model.parameters()]"),),
     "module": (idea("copy.deepcopy(model)"),),
-    "memory": (idea("copy the values: a.data.copy_(b.data), or a.load_state_dict(b.state_dict())"),),
-    "list": (idea("append a clone: .append(x.clone())"),),
+    "memory": (idea("copy the values: t.clone(), a.data.copy_(b.data), copy.deepcopy(module)"),),
+    "list": (idea("keep a copy: .append(x.clone())"),),
+    "operand": COPY,
+    "itself": COPY,
+    "returned": (idea("return a copy: return self.buffer.clone()"), *COPY),
+    "alias": COPY,
+    "layers": (idea("make a layer for each entry: [make_layer() for _ in range(n)]"),),
 }

@@ -1,7 +1,8 @@
-"""A default argument or a module-level constant is written by a function that runs again.
+"""Memory that outlives the call is written: a default argument, a class attribute, a cached result, stored data.
 
-What it is. A default argument is made once, when the function is defined; a constant of the module lives as long as
-the program. A function that writes such a tensor in place starts its next call from what the last one left.
+What it is. A default argument is made once, when the function is defined; an attribute of a class is one for all
+instances; a constant of the module, a memoised result and the samples of a data set live as long as their owner. A
+function that changes such a tensor in place starts its next call from what the last one left.
 
 What goes wrong. Nothing is raised. Results depend on how often the function was called before.
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchsan.check.facts import stated
-from torchsan.model import Finding
+from torchsan.model import Finding, Span
 from torchsan.model.events import SharedDefaultWritten
 from torchsan.rules import finding
 from torchsan.rules.wording import idea
@@ -63,22 +64,48 @@ FIXES = (
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, SharedDefaultWritten) or event.write.line is None:
         return None
+    message, why, fix = _words(event)
+    spans: list[Span] = []
+    if event.stored is not None:
+        spans.append(event.stored.span("aliased", "made here, once"))
+    spans += event.write.line.spans("mutated", "written here, for all later calls", primary=True)
+    if event.read is not None:
+        spans.append(event.read.span("needed", "and read here"))
+    return finding(globals(), message, spans, why=why, fixes=(idea(fix),), certainty=event.certainty)
+
+
+def _words(event: SharedDefaultWritten) -> tuple[str, str, str]:
+    """What happens, why, and what to do."""
+    name, function = event.memory.quoted, f"`{event.function}`"
     if event.form == "default":
-        message = f"the default of argument {event.memory.quoted} is written by `{event.function}`: calls share it"
-        why = "a default is made once, when the function is defined, and is the same tensor in every call"
-        fix = idea(f"use {event.memory.name}=None and make the tensor inside the function")
-    elif event.form == "stored":
-        message = (
-            f"{event.memory.quoted} is a view of `{event.owner}`, and `{event.function}` changes it at every visit"
+        return (
+            f"the default of argument {name} is written by {function}: calls share it",
+            "a default is made once, when the function is defined, and is the same tensor in every call",
+            f"use {event.memory.name}=None and make the tensor inside the function",
         )
-        why = "indexing a tensor gives a view; what is written to it stays in the data set"
-        fix = idea(f"write to a new tensor: {event.memory.name} = {event.memory.name} …, or .clone() it first")
-    else:
-        message = f"the constant {event.memory.quoted} is written by `{event.function}`, which runs again"
-        why = "a tensor of the module is the same in every call; an in-place write changes it for all"
-        fix = idea(f"write to {event.memory.name}.clone()")
-    spans = event.write.line.spans("mutated", "written here, for all later calls", primary=True)
-    return finding(globals(), message, spans, why=why, fixes=(fix,))
+    if event.form == "class":
+        return (
+            f"{name} belongs to the class `{event.owner}`, and {function} writes it: all instances share it",
+            "an attribute of a class is one tensor for all instances; `self.x += y` writes it before it binds `self.x`",
+            f"make it in __init__: self.{event.memory.name} = …",
+        )
+    if event.form == "cache":
+        return (
+            f"{name} is a cached result of `{event.owner}`, and {function} changes it for all later calls",
+            "a memoised function returns the same tensor every time",
+            f"write to a new tensor, or to {event.memory.name}.clone()",
+        )
+    if event.form == "stored":
+        return (
+            f"{name} is the memory of `{event.owner}`, and {function} changes it at every visit",
+            "indexing a tensor or a container gives the stored memory; what is written to it stays there",
+            f"write to a new tensor: {event.memory.name} = {event.memory.name} …, or .clone() it first",
+        )
+    return (
+        f"the constant {name} is written by {function}, which runs again",
+        "a tensor of the module is the same in every call; an in-place write changes it for all",
+        f"write to {event.memory.name}.clone()",
+    )
 
 
 def check(fact: Any, flow: Any) -> Finding | None:

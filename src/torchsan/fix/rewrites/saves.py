@@ -9,6 +9,7 @@ from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.rewrites.writes import written_in
 from torchsan.fix.source import Edit, Source
+from torchsan.fix.trial import HELD
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
 LIMIT = 4
@@ -70,7 +71,7 @@ def _kin(spot: Spot, scope: ast.AST) -> list[str]:
         variable = syntax.variable_of(written) if written is not None else None
         if variable is not None:
             found.append(ast.unparse(variable))
-        found += [alias.name for alias in other.aliases if alias.name not in found]
+        found += [alias.name for alias in other.aliases if alias.name not in (*found, HELD)]
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and any(name in ast.unparse(node.value) for name in found):
             found.extend(sorted(syntax.stores(node)))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.source import Edit, Source
+from torchsan.fix.trial import HELD
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
 OPERATORS: dict[type[ast.operator], str] = {
@@ -58,6 +59,10 @@ def _other_names(spot: Spot, statement: ast.stmt) -> list[str] | None:
     own = ast.unparse(variable) if variable is not None else ""
     found: list[str] = []
     for alias in spot.aliases:
+        if alias.name == HELD:
+            if alias.depth > (not isinstance(written, ast.Name)):
+                return None  # something that outlives the name holds the memory, and would see the old value
+            continue
         source = spot.sources.get(alias.path)
         if source is None or (alias.depth == 0 and alias.name == own):
             continue

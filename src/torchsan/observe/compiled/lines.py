@@ -27,13 +27,11 @@ class LineSite(Site):
         self.lasti = 0
         self.library = (self.code, 0) if library is not None else None
         self.hooked = False
-        self.twin = None
+        self.module = ""
+        self.twins = {}
 
-    def marked_hooked(self) -> Site:
-        if self.twin is None:
-            self.twin = LineSite(self.place, self.library_place)
-            self.twin.hooked = True
-        return self.twin
+    def _again(self) -> Site:
+        return LineSite(self.place, self.library_place)
 
 
 @lru_cache(maxsize=4096)

@@ -10,11 +10,13 @@ if TYPE_CHECKING:
 
 def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.compiled.sensor import CompiledSensor
+    from torchsan.observe.kept.growth import GrowthSensor
     from torchsan.observe.sensors.captures import CaptureSensor
     from torchsan.observe.sensors.checkpoints import CheckpointSensor
     from torchsan.observe.sensors.collectives import CollectiveSensor
     from torchsan.observe.sensors.exposure import ExposureSensor
     from torchsan.observe.sensors.graph import GraphSensor
+    from torchsan.observe.sensors.holders import HolderSensor
     from torchsan.observe.sensors.optimizers import OptimizerSensor
     from torchsan.observe.sensors.snapshots import SnapshotSensor
     from torchsan.observe.sensors.writes import WriteSensor
@@ -25,8 +27,16 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     if not recorder.judging:
         return [writes, CaptureSensor(recorder), CompiledSensor(recorder)]
     optimizers = OptimizerSensor(recorder)
-    sensors: list[Sensor] = [graph, exposure, writes, optimizers, CheckpointSensor(recorder, graph)]
+    sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases), optimizers]
+    sensors.append(CheckpointSensor(recorder, graph))
     sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
+    sensors.append(GrowthSensor(recorder))
+    if recorder.memory:
+        from torchsan.model.memory import Memory
+        from torchsan.observe.kept.measuring import MemorySensor
+
+        recorder.report.memory = Memory()
+        sensors.insert(0, MemorySensor(recorder, recorder.report.memory))
     sensors.append(CompiledSensor(recorder, exposure, writes.aliases, optimizers))
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor

@@ -235,6 +235,8 @@ class ExposureSensor:
         foreign = Foreign(storage, start, end, site_of(frame), how, clock.now(), None)
         foreign.contents = foreign.look()
         self.foreign[memory] = foreign
+        if self.recorder.aliases is not None:
+            self.recorder.aliases.handed_out(tensor, foreign.site, how, frame)
         self.graph.snapshot_at_next_node()
 
     def _forget_dead(self) -> None:

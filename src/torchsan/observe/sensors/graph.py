@@ -128,8 +128,9 @@ class GraphSensor:
             site = region.site_at(frame) if region is not None else site_of(frame)
             if self._pending:
                 self._snapshot()
-            if self._hooked:
-                site = site.marked_hooked()
+            if self._hooked or self.recorder.owners is not None:
+                module = self.recorder.owners.path if self.recorder.owners is not None else ""
+                site = site.marked(hooked=bool(self._hooked), module=module)
             if self._user_anomaly:
                 return noted(site, original())
             if clock.threaded or get_ident() != clock.home:
@@ -146,7 +147,8 @@ class GraphSensor:
         return slow if self._special() else fast
 
     def _special(self) -> bool:
-        return bool(self._pending or self._hooked or self._user_anomaly or clock.threaded)
+        special = self._pending or self._hooked or self._user_anomaly or clock.threaded
+        return bool(special or self.recorder.owners is not None)
 
     def _switch(self) -> None:
         """Put the fast or the slow recording in place, as things stand."""
@@ -226,6 +228,8 @@ class GraphSensor:
         roots = _roots(outputs)
         for listener in self.recorder.before_backward:
             listener(roots, frame)
+        if self.recorder.aliases is not None:
+            self.recorder.aliases.before_backward(frame)
         if self.exposure is not None and self.exposure.has_foreign():
             self.exposure.look()
         if self.ledger.suspicious():

@@ -16,7 +16,6 @@ from torchsan.observe.objects import is_honest, module_of, parameters_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import site_of
 from torchsan.observe.tensors import is_plain, memory_of
-from torchsan.observe.twins import TwinFinder
 
 MAX_OPTIMIZERS = 1_000
 
@@ -24,7 +23,6 @@ MAX_OPTIMIZERS = 1_000
 class OptimizerSensor:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.twins = TwinFinder(recorder)
         self._versions: dict[int, tuple[Any, int]] = {}
         self._memories: dict[int, tuple[weakref.ref[Any], int, frozenset[int]]] = {}
         self._handles: list[Any] = []
@@ -56,6 +54,8 @@ class OptimizerSensor:
         first = next((p for p in parameters_of(optimizer) if is_plain(p) and p.grad is not None), None)
         if first is not None:
             self._versions[id(optimizer)] = (first, first._version)
+            if self.recorder.aliases is not None:
+                self.recorder.aliases.before_step(optimizer, sys._getframe(1))
 
     @shield
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -77,7 +77,8 @@ class OptimizerSensor:
             logged=not module_of(optimizer).startswith("torch.optim"),
         )
         self.recorder.ledger.add_step(step)
-        self.twins.stepped(optimizer, step, frame)
+        if self.recorder.aliases is not None:
+            self.recorder.aliases.after_step(optimizer, step, frame)
 
     def _memories_of(self, optimizer: Any) -> frozenset[int]:
         """Memories of the parameters; computed again only when their number changes or data was replaced."""

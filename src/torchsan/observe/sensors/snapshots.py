@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from torchsan.model.events import AliasedSnapshot, Line, Memory, Write
+from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.ledger import Written
 from torchsan.observe.objects import entries_of, is_a, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import USER, Site, kind_of, site_of
 from torchsan.observe.tensors import is_plain, memory_of
-from torchsan.observe.twins import sounds_kept
 
 MAX_SNAPSHOTS = 256
 
@@ -33,12 +32,16 @@ class Snapshot:
     tensors: dict[str, tuple[int, int]]
     name: str
     steps: int
+    # Taken again by the same line after the weights had moved: whoever does that believes that it makes a difference.
+    retaken: bool = False
 
 
 class SnapshotSensor:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._taken: dict[int, Snapshot] = {}
+        # The number of the last step when each line last took the state of each memory.
+        self._takes: dict[tuple[Site, int], int] = {}
 
     def install(self) -> None:
         patches = self.recorder.patches
@@ -49,6 +52,7 @@ class SnapshotSensor:
 
     def close(self) -> None:
         self._taken.clear()
+        self._takes.clear()
 
     # -- wrappers -----------------------------------------------------------------------------------
 
@@ -98,7 +102,11 @@ class SnapshotSensor:
         node = file.at(site.place) if file else None
         names = syntax.names_given(node, file) if file and node is not None else []
         steps = self.recorder.ledger.steps_made
-        self._taken[id(first)] = Snapshot(weakref.ref(first), site, tensors, names[0] if names else "", steps)
+        take = (site, memory_of(first) or 0)
+        retaken = take in self._takes and self._takes[take] < steps
+        self._takes[take] = steps
+        name = names[0] if names else ""
+        self._taken[id(first)] = Snapshot(weakref.ref(first), site, tensors, name, steps, retaken)
 
     def _moved(self, state: dict[str, Any]) -> Snapshot | None:
         """The snapshot that this dictionary is or was filled from, if its tensors have been written since."""
@@ -129,8 +137,8 @@ class SnapshotSensor:
         if snapshot is None:
             return
         own = {memory_of(t) for _, t, _ in tensors_of(module)}
-        if any(is_tensor(t) and memory_of(t) in own for _, t in entries_of(state)):
-            self._tell(snapshot, state, frame)
+        onto_itself = any(is_tensor(t) and memory_of(t) in own for _, t in entries_of(state))
+        self._tell(snapshot, state, frame, "proved" if onto_itself or snapshot.retaken else "possible")
 
     @shield
     def _saving(self, obj: Any, frame: FrameType) -> None:
@@ -138,17 +146,20 @@ class SnapshotSensor:
             return
         for state in [obj, *(value for _, value in entries_of(obj))]:
             snapshot = self._moved(state) if is_a(state, dict) else None
-            if snapshot is not None and sounds_kept(snapshot.name.rpartition(".")[2]):
-                self._tell(snapshot, state, frame)
+            if snapshot is not None:
+                self._tell(snapshot, state, frame, "proved" if snapshot.retaken else "possible")
 
-    def _tell(self, snapshot: Snapshot, state: Any, frame: FrameType) -> None:
+    def _tell(self, snapshot: Snapshot, state: Any, frame: FrameType, certainty: Sure) -> None:
         used = site_of(frame)
+        if self.recorder.aliases is not None:
+            self.recorder.aliases.told.add((used.code, used.lasti))
         memories = {memory_of(t) for _, t in entries_of(state) if is_tensor(t)}
         step = next((s for s in reversed(self.recorder.ledger.steps) if s.memories & memories), None)
         write = Write(step.name, "optimizer", Line(step.site.place)) if step is not None else None
         taken = Line(snapshot.site.place)
         name = snapshot.name or "state_dict()"
-        self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, Line(used.place), "state_dict"))
+        line = Line(used.place)
+        self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, line, "state_dict", certainty=certainty))
 
 
 def _first_tensor(state: dict[Any, Any]) -> torch.Tensor | None:

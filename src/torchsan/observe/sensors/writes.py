@@ -74,9 +74,20 @@ class WriteSensor:
         self.source.close()
 
     def look(
-        self, op: str, site: Site, tensors: tuple[Any, ...], args: tuple[Any, ...], frame: FrameType, seen: int
+        self,
+        op: str,
+        site: Site,
+        tensors: tuple[Any, ...],
+        args: tuple[Any, ...],
+        frame: FrameType,
+        seen: int,
+        kwargs: dict[str, Any] | None = None,
+        original: Callable[..., Any] | None = None,
     ) -> Any:
-        """A close look before a write, on a few visits of a line. What it returns is for `looked`, after the write."""
+        """A close look before a write, on a few visits of a line. What it returns is for `looked`, after the write.
+
+        `original`: what does the write, if its arguments are known.
+        """
         if not self.recorder.active or self.recorder.paused or compat.is_tracing():
             return None
         try:
@@ -86,7 +97,7 @@ class WriteSensor:
                 return None
             if seen == 0 and site.library is not None:
                 self._remember_name(site, memory, frame)
-            return self.aliases.before(op, site, tensor, memory, args, frame, seen)
+            return self.aliases.before(op, site, tensor, memory, args, frame, seen, kwargs, original)
         except Exception as error:
             self.recorder.give_up(error)
             return None

@@ -1,0 +1,197 @@
+"""One memory in several slots that were filled at different times: the entries of a history that are all the last."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
+from torchsan.observe import expressions as syntax
+from torchsan.observe.evidence.scene import Writing
+from torchsan.observe.holders.census import Census, Holding
+from torchsan.observe.holders.manner import Manner
+from torchsan.observe.holders.reading import reads_elsewhere
+from torchsan.observe.holders.resolving import NOTHING, value_of
+from torchsan.observe.holders.storing import stored_at
+from torchsan.observe.holders.takings import Takings, by_extent, differed
+from torchsan.observe.names import local_names
+from torchsan.observe.objects import is_a
+from torchsan.observe.recorder import Recorder
+from torchsan.observe.sites import frame_place
+from torchsan.observe.tensors import memory_of
+
+_ITEM = re.compile(r"\[[^\]]*\]")
+# How a memory was written: its line and its manner; None when nobody knows.
+LastWrite = Callable[[Any, Census], Write | None]
+
+
+class Repeats:
+    def __init__(self, recorder: Recorder, takings: Takings, last_write: LastWrite) -> None:
+        self.recorder = recorder
+        self.takings = takings
+        self.last_write = last_write
+        # In what manner each memory was last written, since that tells a history from a shared accumulator.
+        self.manners: dict[int, Manner] = {}
+        # Memory that objects in a container write through attributes of their own: shared by them, not kept of them.
+        self._resources: set[int] = set()
+        self._told: set[tuple[object, ...]] = set()
+
+    def look(self, census: Census, frames: list[FrameType], writing: Writing | None = None) -> None:
+        if writing is not None:
+            self._note_resource(census, writing)
+        items = [h for h in census.holdings if any(s.kind in ("item", "young") for s in h.step.up())]
+        for group in by_extent(items).values():
+            if len(group) >= 2:
+                self._judge(group, census, frames, writing)
+
+    def _judge(self, group: list[Holding], census: Census, frames: list[FrameType], writing: Writing | None) -> None:
+        siblings: dict[tuple[object, ...], list[Holding]] = {}
+        for holding in group:
+            siblings.setdefault(_family(holding), []).append(holding)
+        for family in siblings.values():
+            pair = self._different(family)
+            if pair is not None:
+                shared = memory_of(pair[0].value) in self._resources and _below_an_object(pair[0])
+                self._tell(pair, len(family), census, frames, writing, "possible" if shared else "proved")
+                return
+            if writing is not None and len(family) >= 2 and self._one_for_all(family, writing):
+                self._tell((family[0], family[-1]), len(family), census, frames, writing, "proved")
+                return
+        if len(siblings) >= 2 and not is_a(group[0].value, torch.nn.Parameter):
+            pair = self._different(group)
+            if pair is not None and _same_namespace(*pair):
+                self._tell(pair, len(group), census, frames, writing, self._across(pair))
+
+    def _note_resource(self, census: Census, writing: Writing) -> None:
+        """Does the line write through something that its own object holds?"""
+        memory, node = memory_of(writing.tensor), writing.node
+        if memory is None or node is None or writing.extent is None:
+            return
+        own = {id(value) for value in local_names(writing.top).values()}
+        named = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+        for holding in census.of(writing.extent):
+            for step in holding.step.up():
+                if step.kind == "attribute" and step.owner in own and step.key in named:
+                    self._resources.add(memory)
+
+    def _different(self, family: list[Holding]) -> tuple[Holding, Holding] | None:
+        """Two slots whose memory held different values when they were filled."""
+        known = [(h, taking) for h in family if (taking := self.takings.of(h)) is not None]
+        known.sort(key=lambda pair: pair[1].tick)
+        for (one, early), (other, late) in pairwise(known):
+            if differed(early, late):
+                return one, other
+        return None
+
+    def _across(self, pair: tuple[Holding, Holding]) -> Sure:
+        """Two containers: kept before and after a change of the value itself, or registered twice while it fills?"""
+        manner = self.manners.get(memory_of(pair[0].value) or 0)
+        return "proved" if manner is not None and manner.of_the_value else "possible"
+
+    def _one_for_all(self, family: list[Holding], writing: Writing) -> bool:
+        """`[buffer] * n` whose entries are then written one by one: each write changes all of them."""
+        if is_a(family[0].value, torch.nn.Parameter) or writing.extent is None:
+            return False
+        if family[0].extent != writing.extent or len({h.step.owner for h in family}) != 1:
+            return False
+        return any(_taken_from(family[0], writing, frame) for frame in writing.frames[:4])
+
+    # -- telling ------------------------------------------------------------------------------------
+
+    def _tell(
+        self,
+        pair: tuple[Holding, Holding],
+        entries: int,
+        census: Census,
+        frames: list[FrameType],
+        writing: Writing | None,
+        certainty: Sure,
+    ) -> None:
+        early, late = pair
+        container = _container(early)
+        key = (early.step.root.owner, container, _container(late))
+        if key in self._told:
+            return
+        written = writing is not None and writing.extent is not None and writing.extent.meets(early.extent)
+        write = writing.event if written and writing is not None else self.last_write(early.value, census)
+        taken = stored_at(early.step, frames)
+        used = taken if early.step.kind == "young" else _read_of(container, early, frames)
+        sure: Sure = certainty if used is not None else "possible"
+        if sure == "proved":
+            self._told.add(key)
+        name = writing.name if written and writing is not None else ""
+        shown = container if container == _container(late) else f"{container}` and `{_container(late)}"
+        self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, used, "list", shown or "a list", entries, sure))
+
+
+def _taken_from(entry: Holding, writing: Writing, frame: FrameType) -> bool:
+    """Does this frame reach what is written by an index into the container, or by a loop over it?"""
+    at = frame_place(frame)
+    file = syntax.file_of(at.path)
+    node = file.at(at) if file else None
+    if file is None or node is None:
+        return False
+    names = [n for n, v in local_names(frame).items() if v is writing.tensor]
+    origins = [syntax.origin(file, node, name) for name in names]
+    written = syntax.written_expression(node, file) if frame is writing.top else None
+    expressions = [found[1] for found in origins if found is not None] + ([written] if written is not None else [])
+    for expression in expressions:
+        while isinstance(expression, ast.Subscript):
+            expression = expression.value
+        held = value_of(expression, frame)
+        if held is not NOTHING and id(held) == entry.step.owner:
+            return True
+    return False
+
+
+def _below_an_object(holding: Holding) -> bool:
+    """`workers[2].tables[0]`: the attribute of something that is in a container."""
+    kinds = [step.kind for step in holding.step.up()]
+    return "attribute" in kinds and "item" in kinds[kinds.index("attribute") :]
+
+
+def _family(holding: Holding) -> tuple[object, ...]:
+    """Slots of one container, whatever the index: the way to them without its indices."""
+    root = holding.step.root
+    owner = (root.owner, root.key) if root.kind != "young" else (root.owner,)
+    return (*owner, _ITEM.sub("[]", holding.step.path) if root.kind != "young" else "")
+
+
+def _container(holding: Holding) -> str:
+    """`self.rounds` for `self.rounds[2][0]`."""
+    return holding.step.path.partition("[")[0]
+
+
+def _same_namespace(one: Holding, other: Holding) -> bool:
+    """Containers of one function or of one object."""
+    first, second = _named(one), _named(other)
+    return first is not None and first == second
+
+
+def _named(holding: Holding) -> int | None:
+    return next((s.owner for s in holding.step.up() if s.kind not in ("item", "young")), None)
+
+
+def _read_of(container: str, holding: Holding, frames: list[FrameType]) -> Line | None:
+    """Where the program looks into the container."""
+    root = holding.step.root
+    if root.frame is not None and root.part == container and root.kind == "local":
+        frames = [root.frame]
+    met: set[str] = set()
+    for frame in frames:
+        place = frame_place(frame)
+        file = syntax.file_of(place.path) if place.path not in met else None
+        met.add(place.path)
+        if file is None or not container:
+            continue
+        node = file.at(place) if root.kind == "local" and root.part == container else None
+        found = reads_elsewhere(file, place, container, file.function(node) if node is not None else file.tree)
+        if found is not None:
+            return Line(found)
+    return None

@@ -1,0 +1,194 @@
+"""What a frame does next with a name: followed along its bytecode, shown in its source."""
+
+from __future__ import annotations
+
+import ast
+import dis
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType, FrameType
+
+from torchsan.model import Place
+from torchsan.observe import expressions as syntax
+from torchsan.observe.sites import frame_place, place_in
+
+# What asks for the form of a tensor and not for its values.
+FORM = {
+    *("shape", "size", "dim", "ndim", "device", "dtype", "numel", "nelement", "stride", "is_cuda", "requires_grad"),
+    *("is_contiguous", "storage_offset", "data_ptr", "element_size", "is_floating_point", "type", "layout", "names"),
+    *("nbytes", "itemsize", "strides", "new_zeros", "new_empty", "new_ones", "new_full", "new_tensor"),
+}
+FORM_FUNCTIONS = {
+    *("len", "type", "isinstance", "id", "zeros_like", "empty_like", "ones_like", "full_like", "rand_like"),
+    *("randn_like", "is_tensor", "callable", "hasattr"),
+}
+REPLACED_BY = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "detach_", "requires_grad_", "append"}
+_LOADS = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE")
+_ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
+_ALWAYS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE", "JUMP"}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A read of a name's value, with its node in the source."""
+
+    place: Place
+    node: ast.expr
+    file: syntax.File
+
+
+@lru_cache(maxsize=512)
+def _instructions(code: CodeType) -> tuple[list[dis.Instruction], dict[int, int]]:
+    listed = list(dis.get_instructions(code))
+    return listed, {instruction.offset: index for index, instruction in enumerate(listed)}
+
+
+def next_reads(frame: FrameType, name: str, *, loops: bool = False, after_loops: bool = False) -> list[Read]:
+    """Where the frame reads the value of `name` next, before it binds it anew, on any way on from here.
+
+    `loops`: also on the way round a loop that the frame is in. `after_loops`: also behind such a loop.
+    """
+    beside = _beside(frame, name)
+    if beside is not None:
+        return [beside]
+    code = frame.f_code
+    listed, at = _instructions(code)
+    start = _after_call(at, frame.f_lasti)
+    if _is_augmented(frame, name):
+        # `x += 1` binds the name to what it was bound to.
+        start = next((i for i in range(start, len(listed)) if _binds(listed[i], name)), start) + 1
+    # Where to go on, and the instruction behind which a read counts.
+    todo, met, found = [(start, -1)], set(), []
+    while todo:
+        index, floor = todo.pop()
+        while 0 <= index < len(listed) and (index, floor) not in met:
+            met.add((index, floor))
+            instruction = listed[index]
+            if _loads(instruction, name) and index > floor:
+                read = _read(code, instruction)
+                if read is not None:
+                    found.append(read)
+                    break
+            if _binds(instruction, name) or instruction.opname in _ENDS:
+                break
+            target = at.get(instruction.argval) if _jumps(instruction) else None
+            if target is not None and target > index:
+                todo.append((target, floor))
+            elif target is not None and (loops or after_loops):
+                todo.append((target, floor if loops else max(floor, index)))
+            if instruction.opname in _ALWAYS:
+                break
+            index += 1
+    return sorted(found, key=lambda read: (read.place.line, read.place.column))
+
+
+def _is_augmented(frame: FrameType, name: str) -> bool:
+    at = frame_place(frame)
+    file = syntax.file_of(at.path)
+    node = file.at(at) if file else None
+    return isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name
+
+
+def _after_call(at: dict[int, int], lasti: int) -> int:
+    while lasti > 0 and lasti not in at:
+        lasti -= 2  # inside the cache of an instruction
+    return at.get(lasti, -1) + 1
+
+
+def _jumps(instruction: dis.Instruction) -> bool:
+    return instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs
+
+
+def _names(instruction: dis.Instruction) -> tuple[str, ...]:
+    value = instruction.argval
+    if isinstance(value, tuple):
+        return tuple(str(part) for part in value)
+    return (value,) if isinstance(value, str) else ()
+
+
+def _loads(instruction: dis.Instruction, name: str) -> bool:
+    return instruction.opname.startswith(_LOADS) and name in _names(instruction)
+
+
+def _binds(instruction: dis.Instruction, name: str) -> bool:
+    return instruction.opname.startswith(("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "DELETE_")) and (
+        name in _names(instruction)
+    )
+
+
+def _read(code: CodeType, instruction: dis.Instruction) -> Read | None:
+    """The read that this load is; None when it does not look at values."""
+    place = place_in(code, instruction.offset)
+    file = syntax.file_of(place.path)
+    node = file.at(place) if file else None
+    if file is None or not isinstance(node, ast.expr):
+        return None
+    return Read(place, node, file) if reads_values(node, file) else None
+
+
+def reads_values(node: ast.expr, file: syntax.File) -> bool:
+    """Is the value looked at, not only the form, the identity or the place for a new value?"""
+    parent = file.parents.get(node)
+    if isinstance(parent, ast.Attribute):
+        call = file.parents.get(parent)
+        replaced = parent.attr in REPLACED_BY and isinstance(call, ast.Call) and call.func is parent
+        return parent.attr not in FORM and not replaced and isinstance(parent.ctx, ast.Load)
+    if isinstance(parent, ast.Subscript) and parent.value is node and not isinstance(parent.ctx, ast.Load):
+        return isinstance(file.parents.get(parent), ast.AugAssign)
+    if isinstance(parent, ast.Call) and parent.func is not node:
+        return syntax.text_of(parent.func).rpartition(".")[2] not in FORM_FUNCTIONS
+    if isinstance(parent, ast.keyword):
+        return parent.arg != "out"
+    if isinstance(parent, ast.Compare):
+        return not any(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
+    return not isinstance(parent, ast.Delete)
+
+
+def _beside(frame: FrameType, name: str) -> Read | None:
+    """A read in the statement that runs, which takes its value after the call."""
+    at = frame_place(frame)
+    file = syntax.file_of(at.path)
+    node = file.at(at) if file else None
+    statement = file.statement(node) if file and node is not None else None
+    if file is None or statement is None or not isinstance(node, ast.expr):
+        return None
+    read = syntax.read_beside(file, statement, node, name) or _later_in(file, statement, node, name)
+    if read is None or not reads_values(read, file):
+        return None
+    return Read(file.place(read, at), read, file)
+
+
+def _later_in(file: syntax.File, statement: ast.stmt, call: ast.expr, name: str) -> ast.expr | None:
+    """`c` in `return o * c.tanh_(), c`: looked up after the call."""
+    if not isinstance(statement, (ast.Return, ast.Assign, ast.Expr)):
+        return None
+    inside = set(ast.walk(call))
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Name) or node.id != name or not isinstance(node.ctx, ast.Load) or node in inside:
+            continue
+        if (node.lineno, node.col_offset) > (call.end_lineno or 0, call.end_col_offset or 0):
+            return node
+    return None
+
+
+def reads_elsewhere(file: syntax.File, like: Place, dotted: str, scope: ast.AST) -> Place | None:
+    """Where this part of the file looks into what `name` or `x.name` holds, other than to put something there."""
+    name = dotted.rpartition(".")[2]
+    for node in file.within(scope):
+        if not isinstance(node, ast.Attribute if "." in dotted else ast.Name) or not isinstance(node.ctx, ast.Load):
+            continue
+        called = node.attr if isinstance(node, ast.Attribute) else node.id
+        if called == name and _looks_inside(node, file):
+            return file.place(node, like)
+    return None
+
+
+def _looks_inside(node: ast.expr, file: syntax.File) -> bool:
+    parent = file.parents.get(node)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr not in ("append", "clear", "extend", "insert", "add", "update", "setdefault", "popleft")
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        return isinstance(parent.ctx, ast.Load) or isinstance(file.parents.get(parent), ast.AugAssign)
+    if isinstance(parent, ast.Call) and parent.func is not node:
+        return syntax.text_of(parent.func) not in ("len", "isinstance", "id", "type", "bool")
+    return not isinstance(parent, (ast.Delete, ast.Expr))

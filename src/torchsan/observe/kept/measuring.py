@@ -1,0 +1,166 @@
+"""Measures what each backward pass finds kept, within a share of the run's time."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchsan.model.events import Line
+from torchsan.model.memory import KeptRow, Memory, StepMemory
+from torchsan.model.memory_events import GraphRetained, SmallViewKept
+from torchsan.observe.holders.census import take_census
+from torchsan.observe.kept.owners import Owners
+from torchsan.observe.kept.saved import Contents, Kept, kept_by
+from torchsan.observe.names import local_names
+from torchsan.observe.objects import is_tensor
+from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.sites import site_of
+from torchsan.observe.tensors import memory_of
+from torchsan.observe.timing import Share
+
+# Looks that every run has, and the share of its time that looking may take beyond them.
+ALLOWANCE, SHARE = 1.0, 0.03
+MAX_STEPS = 2_000
+MAX_RETAINED = 256
+# A view is small at a quarter of its memory; what it keeps is worth a word from this size and share on.
+SMALL, SMALLEST, WORTH = 4, 64 * 1024, 0.05
+
+
+@dataclass(slots=True)
+class _Retained:
+    line: Line
+    sequences: set[int]
+    bytes: int
+    used: bool = False
+
+
+class MemorySensor:
+    """At the start of a backward the graph is whole: what it keeps then is what the step needed memory for."""
+
+    def __init__(self, recorder: Recorder, memory: Memory) -> None:
+        self.recorder = recorder
+        self.memory = memory
+        self.owners = Owners()
+        self.share = Share(ALLOWANCE, SHARE)
+        self._best = -1
+        self._retained: deque[_Retained] = deque(maxlen=MAX_RETAINED)
+
+    def install(self) -> None:
+        self.owners.install()
+        self.recorder.owners = self.owners
+        self.recorder.before_backward.append(self._backward)
+
+    def close(self) -> None:
+        self.owners.close()
+        if self.memory.passes == len(self.memory.steps):
+            self._tell_retained()
+        left = self.memory.passes - len(self.memory.steps)
+        if left > 0:
+            self.recorder.report.notes.append(
+                f"memory: {len(self.memory.steps)} of {self.memory.passes} backward passes were measured; "
+                f"looking at all of them would have taken more than {SHARE:.0%} of the run"
+            )
+
+    @shield
+    def _backward(self, roots: list[Any], frame: FrameType) -> None:
+        self.memory.passes += 1
+        if len(self.memory.steps) >= MAX_STEPS or not self.share.allows():
+            return
+        with self.share.spending():
+            self._measure(roots, frame)
+
+    def _measure(self, roots: list[Any], frame: FrameType) -> None:
+        contents = kept_by(roots)
+        state = self.owners.state()
+        graph = [one for one in contents.kept if not one.leaf and one.memory not in state]
+        total = sum(one.storage_bytes for one in graph)
+        held = live = 0
+        if total > self._best:
+            self._best = total
+            held, live = _bytes_alive()
+            self.memory.kept = _rows(graph)
+            self.memory.kept_anyway_bytes = contents.bytes - total
+            self._small_views(graph, total, frame)
+        self.memory.steps.append(StepMemory(self.memory.passes, total, contents.nodes, held, live))
+        self._retaining(contents, total, frame)
+
+    def _small_views(self, graph: list[Kept], total: int, frame: FrameType) -> None:
+        """Whole memories that only a small saved view keeps; not those that somebody holds anyway."""
+        least = max(SMALLEST, total * WORTH)
+        found = {
+            one.memory: one
+            for one in graph
+            if one.storage_bytes - one.tensor_bytes >= least and one.tensor_bytes * SMALL <= one.storage_bytes
+        }
+        if not found:
+            return
+        for holding in take_census(frame).holdings:
+            value = holding.value
+            view = found.get(memory_of(value) or 0) if is_tensor(value) else None
+            if view is not None and value.numel() * value.element_size() > view.tensor_bytes:
+                del found[view.memory]
+        for one in found.values():
+            if one.site is not None:
+                line = Line(one.site.place, one.site.library_place)
+                self.recorder.emit(SmallViewKept(one.op, line, one.tensor_bytes, one.storage_bytes))
+
+    def _retaining(self, contents: Contents, total: int, frame: FrameType) -> None:
+        """Which backward passes asked for their graph to be kept, and whether a later one came back to it."""
+        for kept in self._retained:
+            kept.used = kept.used or not kept.sequences.isdisjoint(contents.sequences)
+        asked = local_names(frame) if frame.f_code.co_name == "backward" else {}
+        if asked.get("retain_graph") is True and asked.get("create_graph") is not True:
+            site = site_of(frame)
+            self._retained.append(_Retained(Line(site.place, site.library_place), contents.sequences, total))
+
+    def _tell_retained(self) -> None:
+        lines: dict[Line, list[_Retained]] = {}
+        for kept in self._retained:
+            lines.setdefault(kept.line, []).append(kept)
+        for line, passes in lines.items():
+            if not any(kept.used for kept in passes):
+                self.recorder.emit(GraphRetained(line, max(kept.bytes for kept in passes), len(passes)))
+
+
+def _bytes_alive() -> tuple[int, int]:
+    """Bytes of leaves with their gradients, and of every tensor that Python knows; each memory once."""
+    leaves: dict[int, int] = {}
+    every: dict[int, int] = {}
+    for value in gc.get_objects():
+        kind = type(value)
+        if kind is torch.Tensor or kind is torch.nn.Parameter:
+            _add(every, value)
+            if value.requires_grad and value.is_leaf:
+                _add(leaves, value)
+                if is_tensor(value.grad):
+                    _add(leaves, value.grad)
+    return sum(leaves.values()), sum({**every, **leaves}.values())
+
+
+def _add(found: dict[int, int], tensor: torch.Tensor) -> None:
+    memory = memory_of(tensor)
+    if memory is not None:
+        found[memory] = torch._C.TensorBase.untyped_storage(tensor).nbytes()
+
+
+def _rows(kept: list[Kept]) -> list[KeptRow]:
+    """One row for each line, module and saved variable, the largest first."""
+    sums: dict[tuple[str, int, str, str], list[int]] = {}
+    for one in kept:
+        place = one.site.place if one.site is not None else None
+        what = f"{one.op}: packed by hooks" if one.packed else f"{one.op}: {_plain(one.what)}"
+        key = (place.path if place else "", place.line if place else 0, one.module, what)
+        total = sums.setdefault(key, [0, 0])
+        total[0] += one.storage_bytes
+        total[1] += 1
+    rows = [KeptRow(*key, bytes=size, values=count) for key, (size, count) in sums.items()]
+    return sorted(rows, key=lambda row: (-row.bytes, row.path, row.line))
+
+
+def _plain(what: str) -> str:
+    return {"self": "its input", "result": "its result", "tensors": "saved by its forward"}.get(what, f"`{what}`")

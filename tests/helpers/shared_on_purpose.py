@@ -1,0 +1,477 @@
+"""Programs whose memory has several holders on purpose: nobody may raise an alarm."""
+
+from __future__ import annotations
+
+SETUP = """
+import collections
+import copy
+import functools
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(6, 4)
+"""
+
+ON_PURPOSE = {
+    "accumulator passed in": """
+        def add(total, batch):
+            total += batch.sum(0)
+
+        total = torch.zeros(4)
+        for _ in range(5):
+            add(total, x)
+        print(total)
+    """,
+    "accumulator returned": """
+        def add(total, batch):
+            total.add_(batch.sum(0))
+            return total
+
+        total, seen = torch.zeros(4), []
+        for _ in range(5):
+            mean = add(total, x) / 6
+            seen.append(mean)
+        print(total, torch.stack(seen))
+    """,
+    "confusion matrix of an object": """
+        class Confusion:
+            def __init__(self):
+                self.counts = torch.zeros(3, 3)
+
+            def update(self, a, b):
+                for i, j in zip(a, b):
+                    self.counts[i, j] += 1
+
+            def rows(self):
+                return self.counts / self.counts.sum(1, keepdim=True).clamp(min=1)
+
+        meters = [Confusion(), Confusion()]
+        for _ in range(3):
+            for meter in meters:
+                meter.update([0, 1, 2], [0, 2, 2])
+        print([m.rows() for m in meters])
+    """,
+    "visit counts by a name of their own": """
+        class Agent:
+            def __init__(self):
+                self.q, self.visits = torch.zeros(5, 2), torch.zeros(5)
+
+            def learn(self, s, a, r):
+                visits = self.visits
+                visits[s] += 1
+                q = self.q[s]
+                q[a] += (r - q[a]) / visits[s]
+                return q
+
+        agent = Agent()
+        for t in range(20):
+            agent.learn(t % 5, t % 2, float(t))
+        print(agent.q)
+    """,
+    "eligibility traces": """
+        class Traces:
+            def __init__(self):
+                self.e, self.v = torch.zeros(5), torch.zeros(5)
+
+            def step(self, s, delta):
+                e = self.e
+                e *= 0.9
+                e[s] += 1
+                self.v += 0.1 * delta * e
+                return e.sum()
+
+        traces = Traces()
+        for t in range(12):
+            traces.step(t % 5, 1.0)
+        print(traces.v)
+    """,
+    "ring buffer": """
+        class Ring:
+            def __init__(self):
+                self.data, self.at = torch.zeros(3, 4), 0
+
+            def push(self, row):
+                data = self.data
+                data[self.at % 3] = row
+                self.at += 1
+                return data
+
+        ring = Ring()
+        for row in x:
+            window = ring.push(row)
+        print(window.mean(0))
+    """,
+    "replay memory with preallocated rows": """
+        class Replay:
+            def __init__(self, n):
+                self.obs, self.nxt, self.size = torch.zeros(n, 4), torch.zeros(n, 4), 0
+
+            def add(self, obs, nxt):
+                self.obs[self.size].copy_(obs)
+                self.nxt[self.size].copy_(nxt)
+                self.size += 1
+
+            def sample(self):
+                pick = torch.randint(self.size, (2,))
+                return self.obs[pick], self.nxt[pick]
+
+        replay = Replay(8)
+        for a, b in zip(x[:-1], x[1:]):
+            replay.add(a, b)
+        batches = [replay.sample() for _ in range(3)]
+        print(torch.stack([a for a, _ in batches]))
+    """,
+    "results filled slot by slot": """
+        out, rows = torch.empty(6, 4), []
+        for i, row in enumerate(x):
+            slot = out[i]
+            torch.mul(row, 2, out=slot)
+            rows.append(slot)
+        print(torch.stack(rows), out)
+    """,
+    "chunks written through split": """
+        out = torch.empty(6, 4)
+        parts = list(out.split(2))
+        for part, source in zip(parts, x.split(2)):
+            part.copy_(source).mul_(2)
+        print(out, parts[0])
+    """,
+    "key-value cache in a list of layers": """
+        cache = [torch.zeros(2, 8, 4) for _ in range(3)]
+
+        def attend(layer, t, k):
+            held = cache[layer]
+            held[:, t] = k
+            return held[:, : t + 1].mean(1)
+
+        for t in range(8):
+            for layer in range(3):
+                out = attend(layer, t, torch.full((2, 4), float(t)))
+        print(out)
+    """,
+    "running statistics": """
+        class Running(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("mean", torch.zeros(4))
+
+            def forward(self, h):
+                mean = self.mean
+                mean.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+                return h - mean
+
+        norm = Running()
+        for _ in range(4):
+            norm(x)
+        print(norm.mean)
+    """,
+    "hand-written momentum": """
+        params = [torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)]
+        velocity = [torch.zeros(4) for _ in params]
+        for _ in range(5):
+            loss = sum((p * x).pow(2).mean() for p in params)
+            grads = torch.autograd.grad(loss, params)
+            with torch.no_grad():
+                for p, v, g in zip(params, velocity, grads):
+                    v.mul_(0.9).add_(g)
+                    p.sub_(0.1 * v)
+        print([p.sum() for p in params])
+    """,
+    "hand-written adam in one expression": """
+        p, m, v = torch.randn(4), torch.zeros(4), torch.zeros(4)
+        for t in range(1, 6):
+            g = 2 * p
+            p.addcdiv_(m.mul_(0.9).add_(g, alpha=0.1), v.mul_(0.99).addcmul_(g, g, value=0.01).sqrt().add_(1e-8), value=-0.1)
+        print(p, m, v)
+    """,
+    "live monitor of parameters": """
+        net = nn.Linear(4, 1)
+        watched = {n: p.detach() for n, p in net.named_parameters()}
+        opt, norms = torch.optim.SGD(net.parameters(), lr=0.1), []
+        for _ in range(4):
+            opt.zero_grad()
+            net(x).pow(2).mean().backward()
+            opt.step()
+            norms.append({n: w.norm().item() for n, w in watched.items()})
+        print(norms)
+    """,
+    "two lists of the same parameters": """
+        net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+        every = list(net.parameters())
+        opt = torch.optim.AdamW(every)
+        for step in range(4):
+            opt.zero_grad()
+            net(x).pow(2).mean().backward()
+            nn.utils.clip_grad_norm_(every, 1.0)
+            opt.step()
+            if step == 1:
+                biases = [p for n, p in net.named_parameters() if "bias" in n]
+        print(sum(b.sum() for b in biases), len(every))
+    """,
+    "average of weights in a copy": """
+        net = nn.Linear(4, 1)
+        slow = copy.deepcopy(net)
+        opt = torch.optim.Adam(net.parameters())
+        for _ in range(4):
+            opt.zero_grad()
+            net(x).pow(2).mean().backward()
+            opt.step()
+            with torch.no_grad():
+                torch._foreach_lerp_(list(slow.parameters()), list(net.parameters()), 0.1)
+        print(slow(x).sum())
+    """,
+    "double buffering": """
+        now, new = torch.rand(8), torch.empty(8)
+        for _ in range(6):
+            torch.roll(now, 1, out=new) if False else new.copy_((now + now.roll(1)) / 2)
+            now, new = new, now
+        print(now)
+    """,
+    "in-place sweep": """
+        u = torch.rand(8)
+        for _ in range(4):
+            for i in range(1, 7):
+                u[i] = (u[i - 1] + u[i + 1]) / 2
+        print(u)
+    """,
+    "windows of a field that is advanced": """
+        u = torch.rand(8)
+        left, right, inner = u[:-2], u[2:], u[1:-1]
+        for _ in range(5):
+            inner += 0.1 * (left - 2 * inner + right).clone()
+        print(u, inner.sum())
+    """,
+    "tied weights checked": """
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.emb, self.out = nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)
+                self.out.weight = self.emb.weight
+
+            def forward(self, ids):
+                return self.out(self.emb(ids))
+
+        net, ids = Tied(), torch.arange(6)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            opt.zero_grad()
+            F.cross_entropy(net(ids), ids).backward()
+            opt.step()
+            assert torch.equal(net.emb.weight, net.out.weight)
+    """,
+    "scratch memory of a cached function": """
+        @functools.lru_cache
+        def workspace(n):
+            return torch.empty(n, 4)
+
+        def doubled(t):
+            work = workspace(len(t))
+            torch.mul(t, 2, out=work)
+            work.add_(1)
+            return work.sum()
+
+        print([doubled(x).item() for _ in range(4)])
+    """,
+    "scratch memory of a class": """
+        class Scaler:
+            scratch = torch.empty(6, 4)
+
+            def run(self, t):
+                self.scratch.copy_(t)
+                self.scratch.mul_(2)
+                return self.scratch.sum().item()
+
+        print([s.run(x) for s in (Scaler(), Scaler()) for _ in range(2)])
+    """,
+    "optional state": """
+        def step(h, state=None):
+            if state is None:
+                state = {"h": torch.zeros(4)}
+            state["h"].mul_(0.5).add_(h)
+            return state
+
+        state = None
+        for row in x:
+            state = step(row, state)
+        print(state["h"])
+    """,
+    "cached table that is only read": """
+        @functools.lru_cache
+        def positions(n):
+            return torch.arange(float(n)).sin()
+
+        def encoded(t):
+            table = positions(4)
+            out = t + table
+            out *= 2
+            return out
+
+        for _ in range(3):
+            y = encoded(x)
+        print(y.sum())
+    """,
+    "samples copied before they are changed": """
+        class Data(torch.utils.data.Dataset):
+            def __init__(self):
+                self.rows = torch.rand(6, 4)
+
+            def __len__(self):
+                return 6
+
+            def __getitem__(self, i):
+                row = self.rows[i] - 0.5
+                row /= 2
+                return row
+
+        data = Data()
+        for _ in range(3):
+            for batch in torch.utils.data.DataLoader(data, batch_size=3, shuffle=True):
+                batch -= batch.mean()
+                batch.clamp_(-1, 1)
+        print(data.rows.sum())
+    """,
+    "buffer refilled and consumed at once": """
+        def batches(n):
+            batch = torch.empty(2, 4)
+            for i in range(n):
+                batch.fill_(float(i))
+                yield batch
+
+        net = nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        losses = []
+        for _ in range(2):
+            for batch in batches(4):
+                loss = net(batch).pow(2).mean()
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+                losses.append(loss.item())
+        print(losses)
+    """,
+    "environment that reuses its observation": """
+        class Env:
+            def __init__(self):
+                self.obs = torch.zeros(4)
+
+            def step(self, action):
+                self.obs.add_(action)
+                return self.obs
+
+        env, total = Env(), 0.0
+        for t in range(5):
+            obs = env.step(0.1 * t)
+            total += obs.sum().item()
+        print(total)
+    """,
+    "numpy buffer shown through torch": """
+        frame = np.zeros((2, 4), dtype=np.float32)
+        view = torch.from_numpy(frame)
+        means = []
+        for t in range(5):
+            frame[:] = t
+            means.append(view.mean().item())
+        print(means)
+    """,
+    "gradients gathered as copies, or read at once": """
+        net = nn.Linear(4, 1)
+        tasks = []
+        for scale in (1.0, 2.0, 3.0):
+            net.zero_grad()
+            (scale * net(x)).pow(2).mean().backward()
+            flat = torch.cat([p.grad.flatten() for p in net.parameters()])
+            tasks.append(flat)
+        print(torch.stack(tasks) @ torch.stack(tasks).t())
+    """,
+    "accumulated gradients": """
+        net = nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        grads = [None] * 2
+        for step in range(6):
+            net(x).pow(2).mean().backward()
+            grads = [p.grad for p in net.parameters()]
+            if step % 3 == 2:
+                torch._foreach_mul_(grads, 1 / 3)
+                opt.step()
+                opt.zero_grad(set_to_none=False)
+        print(grads[0].sum())
+    """,
+    "workers that share one table": """
+        class Worker:
+            def __init__(self, table):
+                self.tables = [table]
+
+            def learn(self, row):
+                self.tables[0][row] += 1
+
+        table, workers = torch.zeros(4), []
+        for i in range(3):
+            workers.append(Worker(table))
+            workers[-1].learn(i)
+        print(table, [w.tables[0].sum() for w in workers])
+    """,
+    "prefix sums by views": """
+        sums = torch.zeros(7)
+        for i, row in enumerate(x):
+            sums[i + 1] = sums[i] + row.sum()
+        print(sums)
+    """,
+    "gate computed in place for a value that is not used again": """
+        def gate(h):
+            a, b = h.chunk(2, -1)
+            return a.clone().mul_(b.clone().sigmoid_())
+
+        print(gate(x).sum())
+    """,
+    "padding zeroed by a procedure that returns": """
+        def zero_padding(batch, keep):
+            batch[:, keep:] = 0
+            return batch
+
+        batch = zero_padding(torch.rand(6, 4), 2)
+        batch = zero_padding(batch, 1)
+        print(batch.sum())
+    """,
+    "copied rows exchanged": """
+        y = torch.rand(4, 3)
+        y[0], y[1] = y[1].clone(), y[0].clone()
+        y[[2, 3]] = y[[3, 2]]
+        a, b = y[0], y[1]
+        a, b = b, a
+        print(y, a - b)
+    """,
+    "state carried and logged as numbers": """
+        state, log = torch.zeros(4), {"mean": [], "last": None}
+        for row in x:
+            state.mul_(0.9).add_(row)
+            log["mean"].append(state.mean().item())
+            log["last"] = state
+        print(log)
+    """,
+    "target network synchronised": """
+        policy, target = nn.Linear(4, 2), nn.Linear(4, 2)
+        target.load_state_dict(policy.state_dict())
+        opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+        for step in range(6):
+            with torch.no_grad():
+                goal = target(x)
+            opt.zero_grad()
+            F.mse_loss(policy(x), goal + 1).backward()
+            opt.step()
+            if step % 2:
+                target.load_state_dict(policy.state_dict())
+        print((target.weight - policy.weight).abs().sum())
+    """,
+    "features kept before a fresh activation": """
+        net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+        kept = {}
+        for i, layer in enumerate(net):
+            layer.register_forward_hook(lambda m, a, out, i=i: kept.__setitem__(i, out.detach().clone()))
+        for _ in range(3):
+            net(x)
+        print({i: k.sum() for i, k in kept.items()})
+    """,
+}

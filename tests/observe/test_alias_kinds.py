@@ -1,0 +1,79 @@
+"""One memory, two holders: programs made of parts, with twins that copy. The score is by kind, each left to itself.
+
+Nothing in the model was fitted to a kind: no part of it knows which kinds there are. So the share that is found of each
+kind on its own is the share that would be found of it, had it been left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+from pathlib import Path
+
+import pytest
+from alias_programs import KINDS, AliasProgram, alias_programs
+from shared_on_purpose import ON_PURPOSE, SETUP
+
+from torchsan.model import Report
+
+FOUND = 0.8
+
+
+def _run(text: str, path: Path) -> tuple[Report, str]:
+    """The report on a program, and what it printed."""
+    import torchsan
+
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    block, printed = torchsan.watch(), io.StringIO()
+    with block, contextlib.redirect_stdout(printed):
+        spec.loader.exec_module(module)
+    return block.report, printed.getvalue()
+
+
+def _score(programs: list[AliasProgram], folder: Path) -> tuple[int, list[AliasProgram]]:
+    """How many visible aliases there were, and those that were not told. No twin may be reported."""
+    visible, missed = 0, []
+    for number, program in enumerate(programs):
+        shared, got = _run(program.shared(), folder / f"shared_{number}.py")
+        copied, want = _run(program.copied(), folder / f"copied_{number}.py")
+        assert copied.alarms == [], program.parts
+        assert not shared.notes + copied.notes
+        if got != want and "refused" not in got:
+            visible += 1
+            if not shared.alarms:
+                missed.append(program)
+    return visible, missed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_kind_on_its_own_is_found(kind, tmp_path):
+    programs = [program for program in alias_programs(3) if program.kind == kind]
+    visible, missed = _score(programs, tmp_path)
+    assert visible, "no program of this kind shows its alias"
+    assert len(missed) <= (1 - FOUND) * visible, [program.parts for program in missed]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore")
+def test_many_of_a_kind_are_found(kind, tmp_path):
+    programs = [program for program in alias_programs(20, seed=7) if program.kind == kind]
+    visible, missed = _score(programs, tmp_path)
+    assert len(missed) <= (1 - FOUND) * visible, [program.parts for program in missed]
+
+
+@pytest.mark.parametrize("program", ON_PURPOSE.values(), ids=ON_PURPOSE.keys())
+@pytest.mark.filterwarnings("ignore")
+def test_sharing_on_purpose_is_silent(program, watch_program):
+    import textwrap
+
+    watched = watch_program(SETUP + textwrap.dedent(program))
+    assert watched.error is None
+    assert watched.alarms == []
+    assert watched.report.notes == []

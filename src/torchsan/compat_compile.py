@@ -108,6 +108,18 @@ def code_lines(module: Any) -> tuple[Any, dict[int, Any]] | None:
         return None
 
 
+def hold() -> Any:
+    """Keep dynamo from looking at the frames that we are about to run; gives what `release` puts back."""
+    module = dynamo("eval_frame")
+    return module.set_eval_frame(None) if module is not None else None
+
+
+def release(held: Any) -> None:
+    module = dynamo("eval_frame")
+    if module is not None and held is not None:
+        module.set_eval_frame(held)
+
+
 def never_trace(package: str) -> None:
     """Compiled code calls our patches now and then: dynamo must run them as they are."""
     rules = dynamo("trace_rules")

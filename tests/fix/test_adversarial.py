@@ -161,7 +161,7 @@ def test_the_edit_is_not_verified_where_it_is_wrong(name, tmp_path, lab):
 
 
 def test_every_rewrite_that_runs_programs_is_named_by_a_rule():
-    named = {name for rule in all_rules().values() for _, name in rule.fixes}
+    named = {name for rule in all_rules().values() if rule.family in "123" for _, name in rule.fixes}
     assert {name.partition(" (")[0] for name in WRONG} <= named <= set(REWRITES)
 
 

@@ -31,5 +31,6 @@ def test_bad_example_is_mended(rule, mend):
 
 
 def test_rules_and_rewrites_agree():
-    named = {name for rule in MENDABLE for _, name in rule.fixes}
+    # Rules of memory name rewrites of their own.
+    named = {name for rule in MENDABLE if rule.family in "123" for _, name in rule.fixes}
     assert named == set(REWRITES), "a rewrite that no rule names is never tried"

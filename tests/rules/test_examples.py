@@ -8,7 +8,8 @@ from torchsan.check.analyse import analyse
 from torchsan.check.choosing.files import Source
 from torchsan.rules import all_rules, find_rule
 
-RULES = [rule for rule in all_rules().values() if rule.family in "12" and rule.judge is not None]
+RUN = ("TS321",)
+RULES = [rule for rule in all_rules().values() if (rule.family in "12" and rule.judge) or rule.code in RUN]
 STATIC = [rule for rule in all_rules().values() if rule.judge is None and rule.check is not None]
 
 

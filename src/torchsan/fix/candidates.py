@@ -94,7 +94,9 @@ def candidates(finding: Finding, sources: Sources) -> Iterator[Candidate]:
     rule = all_rules().get(finding.code)
     seen: set[tuple[str, bytes]] = set()
     for role, name in rule.fixes if rule is not None else ():
-        rewrite = REWRITES[name]
+        rewrite = REWRITES.get(name)
+        if rewrite is None:
+            continue  # rules of memory name rewrites of their own
         for span in finding.spans:
             source = sources.get(span.path) if span.role == role else None
             if source is None:

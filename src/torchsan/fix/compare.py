@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from torchsan.fix.trial import Digest, Leaf, Pass, Step, Trial
+from torchsan.fix.trial import Digest, Leaf, Pass, Step, Trial, Value
 
 # Rounding grows with the passes; more than this it is not allowed to.
 MOST_SLACK = 30.0
@@ -132,16 +132,31 @@ def _values(kind: str) -> Callable[[Trial, Trial, How], str]:
         if not _both_ended(expected, got, how):
             return ""
         slack = _slack(max(len(got.passes), 1))
-        have = {v.name: v.value for v in got.ends if v.kind == kind}
+        # Modules and optimizers are numbered by their first use, which an edit may change: any of the name will do.
+        have: dict[str, list[Digest | str]] = {}
+        for value in got.ends:
+            if value.kind == kind:
+                have.setdefault(_unnumbered(value), []).append(value.value)
         for value in expected.ends:
-            if value.kind != kind or value.name in how.restless.ends or (kind != "result" and value.name not in have):
+            name = _unnumbered(value)
+            if value.kind != kind or value.name in how.restless.ends or (kind != "result" and name not in have):
                 continue
-            other = have.get(value.name)
-            if not _same_value(value.value, other, slack):
+            others = have.get(name, [])
+            match = next((other for other in others if _same_value(value.value, other, slack)), None)
+            if match is None:
                 return f"the {kind} {value.name} ends with another value"
+            others.remove(match)
         return ""
 
     return check
+
+
+def _unnumbered(value: Value) -> str:
+    """`Linear 0.weight` as `Linear.weight`; names of variables as they are."""
+    if value.kind in ("variable", "result"):
+        return value.name
+    owner, _, rest = value.name.partition(".")
+    return f"{owner.rpartition(' ')[0]}.{rest}"
 
 
 def _same_value(a: object, b: object, slack: float) -> bool:

@@ -44,9 +44,43 @@ def _plans(finding: Finding, sources: Sources) -> Iterator[Iterator[tuple[str, l
         yield _at_expansions(finding, sources)
     elif finding.code == "TS210":
         yield _at_operands(finding, sources)
+    elif finding.code == "TS204":
+        # As narrow as the finding: this caller keeps its value, others may count on the write.
+        if not _written_for_others(finding, sources):
+            yield _at_calls(finding, sources)
+            yield _at_writes(finding, sources, defaults=False)
+            yield _at_stores(finding, sources)
     else:
         yield _at_writes(finding, sources, defaults=finding.code == "TS205")
         yield _at_stores(finding, sources)
+
+
+def _written_for_others(finding: Finding, sources: Sources) -> bool:
+    """The function that writes has no use for what it wrote: the caller is meant to see it."""
+    for span in _spans(finding, "mutated"):
+        source = sources(span.path)
+        statement = source.statement(span) if source is not None else None
+        function = source.function_of(statement) if source is not None and statement is not None else None
+        if source is None or statement is None or function is None:
+            continue
+        written = written_by(source, statement, span)
+        root = syntax.root_name(written) if written is not None else ""
+        if root in _arguments(function):
+            return _is_for_others(source, function, statement, root)
+    return False
+
+
+def _at_calls(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+    """The caller hands over copies of what it names."""
+    for span in _spans(finding, "cause", "aliased"):
+        source = sources(span.path)
+        call = source.expression(span) if source is not None else None
+        if source is None or not isinstance(call, ast.Call) or syntax.called(call)[:1].isupper():
+            continue
+        named = [a for a in call.args if isinstance(a, (ast.Name, ast.Attribute, ast.Subscript))]
+        if named:
+            yield source.path, [edit for argument in named for edit in _around(source, argument, "own")]
+            return
 
 
 def _at_expansions(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
@@ -165,9 +199,6 @@ def _is_for_others(source: Source, function: Function, statement: ast.stmt, name
     """Nothing in the function reads the written value later or returns it: only the caller can be meant to see it."""
     if not isinstance(statement, (ast.Expr, ast.AugAssign)):
         return False
-    for node in ast.walk(function):
-        if isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom)) and node.value is not None:
-            return False
     end = source.end(statement)
     later = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
     return not any(source.start(node) >= end for node in later) and source.loop_of(statement) is None

@@ -91,6 +91,8 @@ class StaleSave:
     more_writes: tuple[Write, ...] = ()
     constructor: Place | None = None
     exposed: Line | None = None
+    # Torch needed it while it compiled: there is no backward yet.
+    compiling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,18 @@ class GraphReused:
     carried: Memory | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledOnlyFailure:
+    """Lines that run in eager fail where they are compiled."""
+
+    line: Line
+    function: str
+    error: str
+    form: Literal["compiling", "backward"]
+    called: Line | None = None
+    save: Line | None = None
+
+
 Event = (
     StaleSave
     | RefusedWrite
@@ -268,4 +282,5 @@ Event = (
     | StaleCast
     | GradientEdited
     | GraphReused
+    | CompiledOnlyFailure
 )

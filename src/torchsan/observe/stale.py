@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchsan.model.events import Line, Memory, Save, StaleCast, StaleSave, Write
+from torchsan.model.events import CompiledOnlyFailure, Line, Memory, Save, StaleCast, StaleSave, Write
 from torchsan.observe import nodes
 from torchsan.observe.foreign_writes import lines_that_write
 from torchsan.observe.ledger import Ledger, Stepped, Written
@@ -39,17 +39,20 @@ class StaleFinder:
     def explain(self, roots: list[Any], text: str, frame: Any) -> list[Any]:
         return [finding for event in self.loud(roots, text, frame) for finding in self.recorder.emit(event)]
 
-    def loud(self, roots: list[Any], text: str, frame: Any) -> list[StaleSave]:
+    def loud(self, roots: list[Any], text: str, frame: Any) -> list[StaleSave | CompiledOnlyFailure]:
         """What there is to tell of values that torch found changed, the failing one first."""
         stale = [s for node in nodes.walk(roots) for s in nodes.saved_values(node) if s.stale]
         # The engine goes from the latest node back, so the failing one is the latest that it reached.
         stale.sort(key=lambda s: (s.message.split(" Hint:")[0] not in text, -nodes.sequence(s.node)))
         if not stale:
-            return self.elsewhere(text, frame)
-        found: list[StaleSave] = []
+            # A ledger of its own: a graph that was run without data, to which nothing else belongs.
+            return [*self.elsewhere(text, frame)] if self.ledger is self.recorder.ledger else []
+        found: list[StaleSave | CompiledOnlyFailure] = []
         told: set[object] = set()
         events = [self._stale_event(saved, frame) for saved in stale]
         known = [event for event in events if event.write.line is not None]
+        if not known and (own := self._region_overwrites_itself(stale[0], frame)) is not None:
+            return [own]
         for event in known or events[:1]:
             cause = (event.write.line and event.write.line.place, event.write.op, event.write.line is None)
             if cause in told:
@@ -57,6 +60,17 @@ class StaleFinder:
             told.add(cause)
             found.append(event)
         return found
+
+    def _region_overwrites_itself(self, saved: nodes.Saved, frame: Any) -> CompiledOnlyFailure | None:
+        """Compiled code wrote what its own backward needs, though the same lines in eager do not."""
+        region: Any = getattr(nodes.site_of_node(saved.node), "region", None)
+        write = region.only_write() if region is not None else None
+        if write is None or StaleFinder(self.recorder, region.replay.ledger).loud(region.replay.roots, "", frame):
+            return None
+        needed = site_of(frame)
+        line = Line(whole_statement(write.place), write.library_place)
+        save = self._describe(saved).line
+        return CompiledOnlyFailure(line, region.function, saved.message[:120], "backward", Line(needed.place), save)
 
     def _stale_event(self, saved: nodes.Saved, frame: Any) -> StaleSave:
         tensor = nodes.tensor_behind(saved)

@@ -106,7 +106,8 @@ def stale_spans(event: StaleSave, overwritten: str) -> list[Span]:
         if other.line is not None and (written is None or other.line.place.line != written.line):
             spans.append(other.line.span("mutated", "and overwritten here"))
     if event.needed is not None:
-        spans.append(event.needed.span("needed", "needed here"))
+        label = "compiled here, and with it the gradient" if event.compiling else "needed here"
+        spans.append(event.needed.span("needed", label))
     return spans
 
 
@@ -115,6 +116,10 @@ def story(event: StaleSave) -> str:
     write, needed, save = event.write, event.needed, event.save
     if write.line is None or needed is None:
         return ""
+    if event.compiling:
+        return (
+            "torch.compile makes the backward when it compiles the forward; in eager this fails once backward is called"
+        )
     if save.in_backward:
         return "the value was saved by a backward with create_graph=True, which this backward goes through"
     at, then = write.line.place, needed.place

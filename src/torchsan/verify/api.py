@@ -14,6 +14,7 @@ import torch
 from torchsan.errors import UsageError
 from torchsan.model import Capture, Finding, Outcome, Place, Report
 from torchsan.verify.code import capture_text, reproduction
+from torchsan.verify.compiled import BACKENDS, compiled_facts, has_compiler
 from torchsan.verify.frames import calling_place
 from torchsan.verify.hunt import Trial, try_method
 from torchsan.verify.judging import Judge, Judgement
@@ -61,6 +62,8 @@ def chosen_methods(methods: Iterable[str] | None) -> tuple[list[str], str]:
             raise UsageError(f"there is no method {(unknown or [''])[0]!r}; the methods are {', '.join(METHODS)}")
         if "onnx" in wanted and onnx_missing():
             raise UsageError(f"method onnx needs {onnx_missing()}: pip install 'torchsan[onnx]'")
+        if "compile" in wanted and has_compiler():
+            wanted = list(dict.fromkeys([*wanted, *BACKENDS]))
         return wanted, ""
     wanted = [name for name in METHODS if name not in ON_REQUEST]
     missing = onnx_missing()
@@ -119,6 +122,8 @@ def _verify(
         now = time.perf_counter()
         share = now + max(0.0, deadline - now) / (len(wanted) - number)
         trials.append(try_method(method, truth, share))
+        if method in BACKENDS and trials[-1].captured is not None:
+            trials[-1].compiled = compiled_facts(subject, BACKENDS[method])
         if method == "export" and fall_back and trials[-1].captured is None:
             wanted_static = try_method("export-static", truth, share)
             if wanted_static.captured is not None:
@@ -174,8 +179,10 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
     for column in trial.untried:
         checks.setdefault(column_name(column), "not tried")
     lost = _lost_attributes(truth)
-    if lost and checks.get("effects") == "agrees" and trial.method not in ("compile",):
+    if lost and checks.get("effects") == "agrees" and trial.method not in BACKENDS:
         checks["effects"] = f"agrees ({lost} is not kept)"
+    if trial.compiled is not None:
+        checks.update(trial.compiled.checks())
     return checks
 
 
@@ -233,6 +240,8 @@ def build_report(truth: Truth, trials: list[Trial], judgement: Judgement, second
 def _capture(trial: Trial, truth: Truth, judgement: Judgement) -> Capture:
     example = None
     reason = judgement.reasons.get(trial.method, "")
+    if trial.compiled is not None and trial.compiled.departs:
+        reason = trial.compiled.departs
     if trial.captured is not None and trial.skipped:
         reason = trial.skipped
     elif trial.outcome == "unfinished":
@@ -275,7 +284,7 @@ def _paste(best: Trial, truth: Truth) -> str:
         "jit.trace": 'captured.save("model.pt")',
         "jit.script": 'captured.save("model.pt")',
         "onnx": 'captured.save("model.onnx")',
-        "compile": "",
+        **dict.fromkeys(BACKENDS, ""),
     }.get(best.method, 'torch.export.save(captured, "model.pt2")')
     return "\n".join(line for line in (text, save) if line)
 
@@ -293,6 +302,7 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
             what = "the trace that check_trace=False gives" if trial.captured.unchecked else wrapper
             fails = f"torch.{trial.method}(model, args) itself fails: {trial.captured.refused}"
             notes.append(f"{fails}; what is judged here is {what}")
+        notes += trial.compiled.notes(trial.method) if trial.compiled is not None else []
         if trial.captured is not None and trial.captured.unsaved:
             notes.append(f"{trial.method} runs here but cannot be saved: {trial.captured.unsaved}")
     other = [t.method for t in trials if t.in_distribution]

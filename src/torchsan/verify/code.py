@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from torchsan.verify.compiled import BACKENDS
 from torchsan.verify.distribution import CONFIRMING, ERRORS, FIRST_SEED
 from torchsan.verify.subject import Subject
 from torchsan.verify.variants import Variant
@@ -80,8 +81,8 @@ def capture_text(
     if method == "onnx":
         named = ", kwargs=kwargs" if kwargs else ""
         return f"captured = torch.onnx.export(model, args{named}, dynamo=True{shapes})"
-    if method == "compile":
-        return 'captured = torch.compile(model, fullgraph=True, backend="aot_eager")'
+    if method in BACKENDS:
+        return f'captured = torch.compile(model, backend="{BACKENDS[method]}")'
     strict = ", strict=True" if method == "export-strict" else ""
     return f"captured = torch.export.export(model, args{more}{shapes}{strict})"
 

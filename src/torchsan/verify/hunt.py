@@ -10,6 +10,7 @@ import torch
 
 from torchsan.model.capture_events import LiveChange
 from torchsan.verify.compare import Difference, difference
+from torchsan.verify.compiled import CompiledFacts
 from torchsan.verify.departure import both_steps, frozen_dtype
 from torchsan.verify.distribution import Uncomparable, distribution_difference, draws
 from torchsan.verify.methods import CAPTURE_LIMIT, Captured, capture
@@ -48,10 +49,12 @@ class Trial:
     kept_mode: bool = False
     draws_otherwise: bool | None = None
     in_distribution: set[str] = field(default_factory=set)
+    # What only compiled models have; a wrong gradient counts as much as a wrong value.
+    compiled: CompiledFacts | None = None
 
     @property
     def outcome(self) -> str:
-        if self.counterexamples:
+        if self.counterexamples or (self.compiled is not None and self.compiled.departs):
             return "unfaithful"
         if self.out_of_time or (self.captured is not None and self.untried and not self.skipped):
             # What was not compared does not agree.

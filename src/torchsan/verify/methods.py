@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torchsan import compat_capture
 from torchsan.model import Place
 from torchsan.verify.compare import Tolerance, flatten
+from torchsan.verify.compiled import BACKENDS
 from torchsan.verify.frames import user_places
 from torchsan.verify.onnx_runner import OnnxRunner
 from torchsan.verify.subject import (
@@ -41,9 +42,10 @@ METHODS = {
     "jit.script": "torch.jit.script (deprecated since torch 2.10: prefer torch.export)",
     "jit.trace": "torch.jit.trace (deprecated since torch 2.10: prefer torch.export)",
     "export-static": "torch.export.export with the example's sizes fixed",
-    "compile": "torch.compile(fullgraph=True), on request",
+    "compile": "torch.compile with the backend aot_eager: gradients, graph breaks and recompiles, too; on request",
+    "compile-inductor": "the same with the backend inductor; part of compile where there is a C++ compiler",
 }
-ON_REQUEST = ("export-static", "compile")
+ON_REQUEST = ("export-static", *BACKENDS)
 CAPTURE_LIMIT = 120.0
 
 
@@ -80,12 +82,12 @@ class Captured:
     @property
     def fixes_arguments(self) -> bool:
         """Whether it takes the arguments of its example, no fewer: all but those that keep the signature."""
-        return self.method not in ("jit.script", "compile")
+        return self.method not in ("jit.script", *BACKENDS)
 
     @property
     def fixes_mode(self) -> bool:
         """Whether train and eval are decided when it is made, whatever is called later."""
-        return self.method not in ("jit.script", "compile")
+        return self.method not in ("jit.script", *BACKENDS)
 
     def run(self, subject: Subject, plan: Plan) -> Outcome:
         subject.reset()
@@ -109,7 +111,7 @@ class Captured:
     @cached_property
     def writes_nothing(self) -> bool:
         """Whether a run can leave traces only in parameters and buffers, so that the next may use the same copy."""
-        return self.method != "compile" and not has_writes(self.artifact)
+        return self.method not in BACKENDS and not has_writes(self.artifact)
 
     def function(self, module: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
         if not self.bound:
@@ -380,14 +382,14 @@ def _onnx(subject: Subject, model: torch.nn.Module, example: list[Any], varying:
     )
 
 
-def _compile(subject: Subject, model: torch.nn.Module) -> Captured:
+def _compile(subject: Subject, model: torch.nn.Module, method: str) -> Captured:
     def fresh() -> Any:
         torch._dynamo.reset()
-        return torch.compile(subject.fresh(), fullgraph=True, backend="aot_eager")
+        return torch.compile(subject.fresh(), backend=BACKENDS[method])
 
     args, kwargs = subject.inputs()
-    torch.compile(model, fullgraph=True, backend="aot_eager")(*args, **kwargs)
-    return Captured("compile", fresh)
+    torch.compile(model, backend=BACKENDS[method])(*args, **kwargs)
+    return Captured(method, fresh)
 
 
 def capture(
@@ -407,8 +409,8 @@ def capture(
             return _script(subject, model)
         if method == "onnx":
             return _onnx(subject, model, example, varying)
-        if method == "compile":
-            return _compile(subject, model)
+        if method in BACKENDS:
+            return _compile(subject, model, method)
         if method == "export-static":
             return _export(subject, model, subject.leaves, {}, False, method)
         return _export(subject, model, example, varying, method == "export-strict", method)

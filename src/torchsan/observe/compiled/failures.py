@@ -3,36 +3,98 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+import torch.fx
+
 from torchsan import compat_compile
-from torchsan.model.events import Line, Memory, RefusedWrite, StaleSave, Write
+from torchsan.model.events import CompiledOnlyFailure, Line, Memory, RefusedWrite, StaleSave, Write
 from torchsan.observe import nodes
-from torchsan.observe.compiled.lines import site_of_summaries
+from torchsan.observe.compiled.lines import LineSite, site_of_summaries
+from torchsan.observe.compiled.replay import node_site
 from torchsan.observe.objects import attributes_of, text_of, told_of
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import origin_line, reason_of, whole_statement, written_name
+from torchsan.observe.sites import site_of
 from torchsan.observe.stale import StaleFinder
 
 if TYPE_CHECKING:
     from torchsan.observe.compiled.region import Region
 
+# Seconds for finding the line; each try compiles a part of the region.
+PATIENCE = 20.0
 EVENTS = "__torchsan_events__"
 # Read past whatever the user's own exceptions make of attributes.
 _cause = BaseException.__dict__["__cause__"].__get__
 _context = BaseException.__dict__["__context__"].__get__
 
 
-def explained_later(recorder: Recorder, error: BaseException, region: Region) -> None:
+def explained_later(
+    recorder: Recorder,
+    error: BaseException,
+    region: Region,
+    module: torch.fx.GraphModule,
+    fails: Callable[[torch.fx.GraphModule], bool],
+) -> None:
     """Keep what is known of a failed compilation with its error: told only if the error ends the program."""
     with recorder.shielded():
         if nodes.STALE in text_of(error):
             finder = StaleFinder(recorder, region.replay.ledger)
             events = finder.loud(region.replay.roots, str(error), sys._getframe(1))
-            setattr(error, EVENTS, [e for e in events if e.write.line is not None and e.save.line is not None])
+            known = [e for e in events if isinstance(e, StaleSave) and e.write.line and e.save.line]
+            setattr(error, EVENTS, [replace(event, compiling=True) for event in known])
+            if known:
+                return
+        line = first_failing(module, fails) if region.replay.complete else None
+        event = compiled_only(region, error, line)
+        if event is not None:
+            setattr(error, EVENTS, [event])
 
 
-def events_of(error: BaseException | None) -> list[StaleSave]:
+def compiled_only(region: Region, error: BaseException, line: LineSite | None) -> CompiledOnlyFailure | None:
+    """What there is to tell of a region that ran without data, and that its compiler would not take."""
+    if line is None or not region.replay.complete:
+        return None
+    called = site_of(sys._getframe(1))
+    text = next((part for part in str(error).splitlines()[1:2] or [str(error)]), "")[:200]
+    place = Line(line.place, line.library_place)
+    return CompiledOnlyFailure(place, region.function, text, "compiling", Line(called.place))
+
+
+def first_failing(module: torch.fx.GraphModule, fails: Callable[[torch.fx.GraphModule], bool]) -> LineSite | None:
+    """The line with which a graph begins to fail: the last of the shortest beginning that does."""
+    calls = [node for node in module.graph.nodes if node.op.startswith("call")]
+    low, high, end = 0, len(calls) - 1, time.monotonic() + PATIENCE
+    while low < high:
+        if time.monotonic() > end:
+            return None
+        middle = (low + high) // 2
+        if fails(_beginning(module, calls[middle])):
+            high = middle
+        else:
+            low = middle + 1
+    return node_site(calls[low]) if calls else None
+
+
+def _beginning(module: torch.fx.GraphModule, last: torch.fx.Node) -> torch.fx.GraphModule:
+    """The graph up to this node; whatever nobody in it uses is its result."""
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    done = False
+    for node in module.graph.nodes:
+        if node.op == "placeholder" or (not done and node.op != "output"):
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+        done = done or node is last
+    unused = [n for n in copies.values() if not n.users and isinstance(n.meta.get("example_value"), torch.Tensor)]
+    graph.output(tuple(node for node in unused if node.op != "placeholder"))
+    return torch.fx.GraphModule(module, graph)
+
+
+def events_of(error: BaseException | None) -> list[StaleSave | CompiledOnlyFailure]:
     """Those of an error, or of the one that it was raised from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

@@ -126,6 +126,12 @@ class Region:
         line = Line(save.site.place, save.site.library_place) if save.site is not None else None
         return Save(save.op, "result" if save.is_result else "", line, saved.expected)
 
+    def only_write(self) -> LineSite | None:
+        """The one line at which the region writes what it was given; None where there are several, or none."""
+        sites = {write.site for writes in self.writes.values() for write in writes if write.kind == "op"}
+        lines = {site.place.line for site in sites if site is not None}
+        return next(iter(sites)) if len(lines) == 1 and None not in sites and self.replay.complete else None
+
     # -- writes to what the region was given --------------------------------------------------------
 
     def before(self, args: tuple[Any, ...], frame: FrameType) -> list[Any]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.fx
 
 from torchsan import compat_compile
 from torchsan.observe.compiled.failures import explained_later
@@ -174,13 +175,27 @@ class CompiledSensor:
                 with compat_compile.uncached():
                     compiled = original(output, module, inputs)
             except Exception as error:
-                explained_later(self.recorder, error, region)
+                explained_later(self.recorder, error, region, module, self._failing(original, output, inputs, error))
                 raise
             finally:
                 self._compiling = outer
             return region.wrap(compiled, module)
 
         return call_user_compiler
+
+    def _failing(
+        self, original: Callable[..., Any], output: Any, inputs: Any, error: Exception
+    ) -> Callable[[torch.fx.GraphModule], bool]:
+        """Does the compiler fail in the same way on a part of the graph?"""
+
+        def fails(part: torch.fx.GraphModule) -> bool:
+            try:
+                original(output, part, inputs)
+            except Exception as again:
+                return type(again) is type(error) and str(again).splitlines()[:2] == str(error).splitlines()[:2]
+            return False
+
+        return fails
 
     @shield
     def _region(self, output: Any, module: Any, inputs: Any) -> Region | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from torchsan import compat
+from torchsan import compat, compat_compile
 from torchsan.model.events import WriteKind
 from torchsan.observe import constructors, native
 from torchsan.observe.clock import clock
@@ -90,6 +90,7 @@ class WriteSensor:
         """
         if not self.recorder.active or self.recorder.paused or compat.is_tracing():
             return None
+        held = compat_compile.hold()
         try:
             found = ((t, m) for t in tensors if (m := memory_of(t)) is not None)
             tensor, memory = next(found, (None, None))
@@ -101,6 +102,8 @@ class WriteSensor:
         except Exception as error:
             self.recorder.give_up(error)
             return None
+        finally:
+            compat_compile.release(held)
 
     @shield
     def looked(self, token: Any) -> None:

@@ -1,0 +1,95 @@
+"""Lines that run in eager fail where they are compiled.
+
+What it is. `torch.compile` hands the lines of a region to a compiler. What it makes of them can fail although the same
+lines run in eager: an op that the backend does not know, or a value that compiled code overwrites before its own
+backward has used it.
+
+What goes wrong. The error names the compiler's files and, at best, an op; at backward it says that a variable "has been
+modified by an inplace operation" though no line of the program is wrong.
+
+How to fix. It is the compiler's fault more often than the program's. The line that torchsan names is the first with
+which the region fails: leave it out of the region (`torch.compiler.disable` on the function that holds it, or
+`torch._dynamo.graph_break()` before it), write the value to new memory where it is an in-place write, or try another
+backend; and report it to torch or to the backend with that line.
+
+When to ignore. Where the program catches the error and goes on in eager.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchsan.model import Finding
+from torchsan.model.events import CompiledOnlyFailure
+from torchsan.rules import finding
+from torchsan.rules.wording import idea
+
+CODE = "TS321"
+NAME = "fails-only-compiled"
+LEVEL = "error"
+
+BAD = """
+import torch
+
+
+def backend(graph, inputs):
+    if any(node.target is torch.sort for node in graph.graph.nodes):
+        raise NotImplementedError("this compiler cannot lower sort")
+    return graph.forward
+
+
+@torch.compile(backend=backend)
+def largest(x):
+    scaled = x * 2
+    ordered = torch.sort(scaled).values  # <- TS321
+    return ordered[-3:].sum()
+
+
+largest(torch.arange(8.0))
+"""
+
+GOOD = """
+import torch
+
+
+def backend(graph, inputs):
+    if any(node.target is torch.sort for node in graph.graph.nodes):
+        raise NotImplementedError("this compiler cannot lower sort")
+    return graph.forward
+
+
+@torch.compile(backend=backend)
+def largest(x):
+    scaled = x * 2
+    return torch.topk(scaled, 3).values.sum()
+
+
+largest(torch.arange(8.0))
+"""
+
+
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, CompiledOnlyFailure):
+        return None
+    where = f" of `{event.function}`" if event.function else ""
+    if event.form == "compiling":
+        message = f"the compiled region{where} fails from this line on; the same lines run in eager"
+        spans = event.line.spans("cause", "the region compiles without this line and what follows", primary=True)
+    else:
+        message = f"compiled code{where} overwrites a value that its own backward needs; in eager it does not"
+        spans = event.line.spans("mutated", "this write, as it was compiled", primary=True)
+        if event.save is not None:
+            spans.append(event.save.span("saved", "kept for the gradient of this line"))
+    if event.called is not None:
+        spans.append(event.called.span("needed", "compiled here" if event.form == "compiling" else "needed here"))
+    return finding(
+        globals(),
+        message,
+        spans,
+        why=event.error,
+        notes=("the graph of the region was run in eager, without data, and nothing failed",),
+        fixes=(
+            idea("keep this line out of the region: torch.compiler.disable on the function that holds it"),
+            idea("if it writes in place, write to new memory"),
+        ),
+    )

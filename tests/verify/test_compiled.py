@@ -1,0 +1,76 @@
+"""`verify --method compile`: gradients count as much as values; graph breaks have their lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from torchsan.verify.api import as_subject
+from torchsan.verify.compiled import CompiledFacts, compiled_facts
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class RunningMean(nn.Module):
+    """Torch 2.13 computes its values right and its gradients wrong: the mean is kept after its update."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+        self.register_buffer("mean", torch.ones(3))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+        return self.lin(x) * self.mean
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+
+    def forward(self, x):
+        h = self.lin(x)
+        if h.sum().item() > 1e9:
+            h = h * 2
+        return torch.tanh(h)
+
+
+def _facts(model: nn.Module) -> CompiledFacts:
+    torch.manual_seed(0)
+    return compiled_facts(as_subject(model, (torch.randn(4, 3),), None, 0, ""), "aot_eager")
+
+
+def _truly_differs(model: nn.Module) -> bool:
+    """By plain torch, without any of our code."""
+    grads = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        copy = type(model)()
+        torch._dynamo.reset()
+        call = torch.compile(copy, backend="aot_eager") if compiled else copy
+        call(torch.randn(4, 3)).pow(2).sum().backward()
+        grads.append(copy.lin.weight.grad)
+    return not torch.allclose(*grads, rtol=1e-3)
+
+
+@pytest.mark.parametrize("model", [RunningMean, Branching])
+def test_gradients_are_judged_as_plain_torch_shows(model):
+    facts = _facts(model())
+    assert (facts.gradients == "differs") == _truly_differs(model())
+    assert bool(facts.departs) == (facts.gradients == "differs")
+
+
+def test_a_graph_break_has_its_line_and_reason():
+    facts = _facts(Branching())
+    (found,) = facts.breaks
+    lines = Path(__file__).read_text().splitlines()
+    assert found.place is not None
+    assert "h.sum().item()" in lines[found.place.line - 1]
+    assert "item" in found.reason
+    assert found.edit
+    assert facts.recompiles == 0

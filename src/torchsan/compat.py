@@ -17,6 +17,9 @@ API, what it is used for, and what happens where it is missing:
 - `torch.utils.checkpoint._CheckpointFrame`: the inputs of checkpointed blocks; without it (or its `save_inputs`) an
   overwritten input of a block that is not reentrant is not told.
 - `torch._C.DisableTorchFunction`, `_DisableTorchDispatch`: our own ops pass by the program's modes; required.
+- `torch._C._len_torch_function_stack` and its kin: a look at calls while a collective is under way; without them memory
+  that is touched too early is not seen.
+- `torch._C._storage_Use_Count`: whether anybody else holds a memory; without it a result thrown away is not seen.
 - `torch._dynamo.eval_frame._maybe_set_eval_frame`: stepping aside in compiled regions; without it we stay on.
 """
 
@@ -127,6 +130,29 @@ def current_node() -> Any:
     """The autograd node that is being evaluated in this thread, if any."""
     get = getattr(torch._C, "_current_autograd_node", None)
     return get() if get is not None else None
+
+
+def function_modes() -> int:
+    """How many torch function modes are in force in this thread."""
+    count = getattr(torch._C, "_len_torch_function_stack", None)
+    return int(count()) if count is not None else 1
+
+
+def push_function_mode(mode: Any) -> None:
+    torch._C._push_on_torch_function_stack(mode)
+
+
+def pop_function_mode(mode: Any) -> None:
+    """Take a mode away if it is the innermost; one that others stand on stays."""
+    count = function_modes()
+    if count and torch._C._get_function_stack_at(count - 1) is mode:
+        torch._C._pop_torch_function_stack()
+
+
+def storage_owners(tensor: torch.Tensor) -> int:
+    """How many tensors and storages hold this memory; a large number where torch does not tell."""
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    return int(count(TensorBase.untyped_storage(tensor)._cdata)) if count is not None else 1 << 30
 
 
 class AsSlot:

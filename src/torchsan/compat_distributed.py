@@ -65,3 +65,18 @@ def group_name(group: Any) -> str:
         return str(group.group_name)
     except Exception:
         return ""
+
+
+def members(group: Any) -> list[int]:
+    """The ranks of a group; empty where torch does not tell."""
+    try:
+        return list(torch.distributed.get_process_group_ranks(group))
+    except Exception:
+        return []
+
+
+def world() -> tuple[int, int]:
+    """This process's rank and the number of all; (0, 1) outside of a group."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
 import sys
 import time
 import traceback
-from dataclasses import dataclass, field
+import types
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch._dynamo  # DDP loads it: once here instead of once in every rank
+
+from torchsan.model import Report
+from torchsan.processes import child
+from torchsan.processes.follow import follow_children
+from torchsan.processes.journal import Journal
+from torchsan.processes.merging import merge
+from torchsan.processes.options import RunOptions
+from torchsan.processes.reading import read_folder
+from torchsan.processes.session import Session
 
 PATIENCE = 60.0
 
@@ -27,57 +35,67 @@ def free_port() -> int:
 
 
 @dataclass
-class Rank:
-    """What one rank did."""
+class Ranks:
+    """What the ranks did: exit status and output of each, and their one report."""
 
-    status: int
-    output: str
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    statuses: list[int]
+    outputs: list[str]
+    report: Report
 
     @property
     def codes(self) -> list[str]:
-        return [finding["code"] for finding in self.findings]
+        return [finding.code for finding in self.report.findings]
+
+    def lines(self, code: str) -> set[int]:
+        return {finding.primary.line for finding in self.report.findings if finding.code == code}
 
 
-def _be_rank(rank: int, world: int, port: int, program: Path, result: Path, watched: bool) -> None:
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world),
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-    )  # fmt: skip
-    output = os.open(result.with_suffix(".out"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def _be_rank(rank: int, world: int, port: int, program: Path, folder: Path, watched: bool) -> None:
+    if world > 1:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world))
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    output = os.open(folder / f"{rank}.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
     # Pytest's capture has taken the place of both.
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False)
     torch.set_num_threads(1)
     code = compile(program.read_text(), str(program), "exec")
-    scope = {"__name__": "__main__", "__file__": str(program)}
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__file__ = str(program)
     if not watched:
-        exec(code, scope)
+        exec(code, main.__dict__)
         return
-    import torchsan
-
-    block = torchsan.watch()
+    options = RunOptions(str(folder), root=0, expected=world, user_roots=[str(program.parent)])
+    session = Session(options, Journal(str(folder), "rank" if world > 1 else "main"), Report(), code=code)
+    child.adopt(session)
+    follow_children(options)
+    session.begin()
+    outcome = "ended"
     try:
-        with block:
-            exec(code, scope)
+        exec(code, main.__dict__)
+    except BaseException as error:
+        outcome = f"failed with {type(error).__name__}"
+        session.explain(error)
+        raise
     finally:
-        found = [finding.as_json() for finding in block.report.findings]
-        result.write_text(json.dumps({"findings": found, "notes": block.report.notes}))
+        session.end(outcome)
 
 
-def run_ranks(program: Path, world: int = 2, *, watched: bool = True, patience: float = PATIENCE) -> list[Rank]:
-    """Run a program on so many ranks to its end; a rank that takes too long is killed."""
+def run_ranks(
+    program: Path, world: int = 2, *, watched: bool = True, patience: float = PATIENCE, folder: Path | None = None
+) -> Ranks:
+    """Run a program on so many ranks to its end; a rank that takes too long is told to end, then killed."""
     port = free_port()
-    results = [program.with_name(f"{program.stem}-{rank}-{watched}.json") for rank in range(world)]
+    folder = folder or program.parent / f"{program.stem}-{'watched' if watched else 'plain'}-{port}"
+    folder.mkdir(exist_ok=True)
     children = []
-    for rank, result in enumerate(results):
+    for rank in range(world):
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
-                _be_rank(rank, world, port, program, result, watched)
+                _be_rank(rank, world, port, program, folder, watched)
                 status = 0
             except SystemExit as stop:
                 status = stop.code if isinstance(stop.code, int) else 0
@@ -88,21 +106,41 @@ def run_ranks(program: Path, world: int = 2, *, watched: bool = True, patience: 
                     sys.stdout.flush()
                 os._exit(status)
         children.append(pid)
-    statuses = [_wait(pid, time.monotonic() + patience) for pid in children]
-    return [_read(status, result) for status, result in zip(statuses, results, strict=True)]
+    statuses = _wait(children, time.monotonic() + patience)
+    outputs = [(folder / f"{rank}.out").read_text() for rank in range(world)]
+    return Ranks(statuses, outputs, merge(read_folder(str(folder))))
 
 
-def _wait(pid: int, until: float) -> int:
-    while time.monotonic() < until:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
+def _wait(children: list[int], until: float) -> list[int]:
+    """The statuses of all; as a launcher does, the others are told to end when one fails or time is up."""
+    statuses: dict[int, int] = {}
+    told = 0.0
+    while len(statuses) < len(children):
+        for pid in children:
+            if pid not in statuses:
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    statuses[pid] = os.waitstatus_to_exitcode(status)
+        now = time.monotonic()
+        if told and now > told + 5:
+            _signal(children, statuses, signal.SIGKILL)
+        elif not told and (now > until or (any(statuses.values()) and _left_alone(statuses, now))):
+            told = now
+            _signal(children, statuses, signal.SIGTERM)
         time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return [statuses[pid] for pid in children]
 
 
-def _read(status: int, result: Path) -> Rank:
-    data = json.loads(result.read_text()) if result.exists() else {}
-    output = result.with_suffix(".out").read_text()
-    return Rank(status, output, data.get("findings", []), data.get("notes", []))
+_failed_at: dict[int, float] = {}
+
+
+def _left_alone(statuses: dict[int, int], now: float) -> bool:
+    """Some time has gone by since a rank failed: the others cannot end by themselves."""
+    first = next(pid for pid, status in statuses.items() if status)
+    return now > _failed_at.setdefault(first, now) + 3
+
+
+def _signal(children: list[int], statuses: dict[int, int], number: int) -> None:
+    for pid in children:
+        if pid not in statuses:
+            os.kill(pid, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import subprocess
 import sys
@@ -153,3 +154,20 @@ def test_error_inside_a_sensor_does_not_reach_the_program(monkeypatch, watch_pro
     watched = watch_program("import torch\nx = torch.ones(3)\nx += 1\nx += 1\nassert x.sum() == 9\n")
     assert watched.error is None
     assert any("stepped aside" in note for note in watched.report.notes)
+
+
+def test_scripting_finds_the_names_around_a_class(tmp_path, monkeypatch):
+    (tmp_path / "scripted_pair.py").write_text(
+        "import torch\n"
+        "@torch.jit.script\n"
+        "def double(x: int) -> int:\n"
+        "    return 2 * x\n"
+        "@torch.jit.script\n"
+        "class Pair:\n"
+        "    def __init__(self, x: int):\n"
+        "        self.x = double(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with torchsan.watch() as report:
+        importlib.import_module("scripted_pair")
+    assert report.notes == []

@@ -115,25 +115,26 @@ def marked(path: Path, mark: str = "# write") -> int:
 def test_a_right_program_is_as_it_was_and_silent(tmp_path, body):
     path = program(tmp_path, body)
     plain, watched = run_ranks(path, watched=False), run_ranks(path)
-    assert [rank.status for rank in plain] == [0, 0], plain
-    assert [rank.status for rank in watched] == [0, 0], watched
-    assert [rank.output for rank in watched] == [rank.output for rank in plain]
-    assert [rank.codes for rank in watched] == [[], []]
-    assert not [note for rank in watched for note in rank.notes if "internal error" in note]
+    assert plain.statuses == [0, 0], plain.outputs
+    assert watched.statuses == [0, 0], watched.outputs
+    assert watched.outputs == plain.outputs
+    assert watched.codes == []
+    assert not [note for note in watched.report.notes if "internal error" in note]
 
 
 @pytest.mark.parametrize(("body", "code"), [(CHANGED, "TS201"), (LOUD, "TS101")], ids=["silent", "loud"])
 def test_a_saved_value_that_a_collective_changes_is_told_at_its_line(tmp_path, body, code):
     path = program(tmp_path, body)
-    for rank in run_ranks(path):
-        assert rank.status == 0, rank.output
-        assert rank.codes == [code]
-        assert next(s for s in rank.findings[0]["spans"] if s["primary"])["line"] == marked(path)
+    ranks = run_ranks(path)
+    assert ranks.statuses == [0, 0], ranks.outputs
+    assert ranks.codes == [code]
+    assert ranks.lines(code) == {marked(path)}
+    assert ranks.report.findings[0].ranks == (0, 1)
 
 
 def test_ddp_that_overwrites_a_saved_buffer_is_told_where_it_happens(tmp_path):
     path = program(tmp_path, BUFFERS)
-    source, other = run_ranks(path)
-    assert source.codes == []  # rank 0's own buffers are the ones that are sent
-    assert other.codes == ["TS201"]
-    assert next(s for s in other.findings[0]["spans"] if s["primary"])["line"] == marked(path)
+    ranks = run_ranks(path)
+    assert ranks.codes == ["TS201"]
+    assert ranks.lines("TS201") == {marked(path)}
+    assert ranks.report.findings[0].ranks == (1,)  # rank 0's own buffers are the ones that are sent

@@ -7,6 +7,7 @@ VERBS = {
     "run": "run a program as python would, under the sanitizer",
     "check": "find hazards in source, without running it",
     "verify": "is a trace, script, export or ONNX of this model faithful to it?",
+    "merge": "make one report of the records of several machines",
     "report": "show a report that --format json wrote, in another format",
     "lsp": "be a language server for editors",
     "fix": "propose the smallest edits, prove them by running, show a diff",

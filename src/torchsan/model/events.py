@@ -220,7 +220,7 @@ class GradientCut:
 
     memory: Memory
     cut: Line | None
-    form: Literal["constant-term", "no-graph", "non-leaf-grad"]
+    form: Literal["constant-term", "no-graph", "non-leaf-grad", "gathered"]
     needed: Line | None = None
     by: str = ""
 

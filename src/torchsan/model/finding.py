@@ -52,6 +52,8 @@ class Finding:
     notes: tuple[str, ...] = ()
     fixes: tuple[Fix, ...] = ()
     count: int = 1
+    # On which ranks of a run of several processes.
+    ranks: tuple[int, ...] = ()
 
     @property
     def primary(self) -> Span:
@@ -71,6 +73,7 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         notes = [f"why: {self.why}"] if self.why else []
+        ranks = {"ranks": list(self.ranks)} if self.ranks else {}
         return {
             "code": self.code,
             "name": self.name,
@@ -81,6 +84,7 @@ class Finding:
             "notes": notes + list(self.notes),
             "count": self.count,
             "fixes": [fix.as_json() for fix in self.fixes],
+            **ranks,
         }
 
     @classmethod
@@ -98,4 +102,5 @@ class Finding:
             notes=tuple(notes),
             fixes=tuple(Fix.from_json(fix) for fix in data["fixes"]),
             count=data["count"],
+            ranks=tuple(data.get("ranks", ())),
         )

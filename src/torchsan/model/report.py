@@ -40,6 +40,23 @@ class Capture:
         return cls(**{name: data[name] for name in cls.__slots__ if name in data})
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of a run of several, and how it ended."""
+
+    rank: int | None
+    pid: int
+    role: str
+    outcome: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Process:
+        return cls(data["rank"], data["pid"], data["role"], data["outcome"])
+
+
 @dataclass(slots=True)
 class Report:
     """Findings in the order in which they were met, equal ones merged with a count."""
@@ -51,6 +68,7 @@ class Report:
     torch: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     timeline: Timeline | None = None
+    processes: list[Process] = field(default_factory=list)
     memory: Memory | None = None
 
     def add(self, finding: Finding) -> bool:
@@ -98,6 +116,8 @@ class Report:
             "captures": [capture.as_json() for capture in self.captures],
             "summary": {**self.summary(), "remarks": list(self.notes)},
         }
+        if self.processes:
+            data["processes"] = [process.as_json() for process in self.processes]
         if self.timeline is not None:
             data["timeline"] = self.timeline.as_json()
         if self.memory is not None:
@@ -116,6 +136,7 @@ class Report:
             torch=data["tool"]["torch"],
             extra={name: data["summary"][name] for name in data["summary"] if name not in _SUMMARY},
             timeline=Timeline.from_json(data["timeline"]) if "timeline" in data else None,
+            processes=[Process.from_json(process) for process in data.get("processes", [])],
             memory=Memory.from_json(data["memory"]) if "memory" in data else None,
         )
 

@@ -310,3 +310,17 @@ def _first_read(statement: ast.stmt, name: str) -> ast.expr | None:
     ]
     # `x.shape`, `len(x)`: looking at a tensor's form does not read its values.
     return min(reads, key=lambda n: (n.lineno, n.col_offset), default=None)
+
+
+def loop_around(place: Place) -> Place | None:
+    """The innermost loop of the same function that a place stands in: its whole extent."""
+    file = file_of(place.path)
+    node = file.at(place) if file else None
+    if file is None or node is None:
+        return None
+    for around in file.up(node):
+        if isinstance(around, (ast.For, ast.While, ast.AsyncFor)):
+            return file.place(around, place)
+        if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return None
+    return None

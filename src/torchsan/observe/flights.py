@@ -49,6 +49,15 @@ class Flight:
     inputs: list[Side] = field(default_factory=list)
     work: weakref.ref[Any] | None = None
     landed: bool = False
+    # Called by the program (or a library), not by torch itself; and given out as a Work to wait for.
+    mine: bool = True
+    asynchronous: bool = False
+    dropped: bool = False
+    name: str = ""
+    changed: set[int] = field(default_factory=set)  # memory whose contents it changed
+    row: int = -1  # its row in the ring that ranks are compared by
+    # The first line that touched its memory meanwhile, and whether it wrote.
+    touched: tuple[Site, bool] | None = None
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

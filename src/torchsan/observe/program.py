@@ -18,8 +18,11 @@ from typing import Any
 from torchsan.errors import UsageError
 
 
-class StopProgram(BaseException):
-    """Ends the program under watch from inside, where no `except Exception` of its own can stop us."""
+class StopProgram(SystemExit):
+    """Ends a program from inside, where no `except Exception` of its own can stop us, and without a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,8 @@ def run(program: Program) -> int | str | None:
     sys.path[0:1] = [program.search_path]
     try:
         exec(program.code, main.__dict__)
+    except StopProgram:
+        raise
     except SystemExit as stop:
         return stop.code
     finally:

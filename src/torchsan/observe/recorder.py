@@ -21,6 +21,7 @@ import torch
 from torchsan.model import Finding, Place, Report
 from torchsan.model.events import Event
 from torchsan.model.memory_events import MemoryEvent
+from torchsan.model.parallel_events import ParallelEvent
 from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
@@ -29,6 +30,7 @@ from torchsan.rules import Rule, all_rules
 
 if TYPE_CHECKING:
     from torchsan.observe.sensors.aliases import AliasWatch
+    from torchsan.processes.journal import Journal
 
 
 class Sensor(Protocol):
@@ -81,10 +83,14 @@ class Recorder:
         # Whether what the program compiles runs as plain Python instead.
         self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
-        self.heard: list[Callable[[Event | MemoryEvent, Finding], None]] = []
+        self.heard: list[Callable[[Event | MemoryEvent | ParallelEvent, Finding], None]] = []
         # Who looks for other holders of written memory; set by the sensor of writes.
         self.aliases: AliasWatch | None = None
         self._passing = _Passing()
+        # Memory that sums of the program's own went into since the last step: how many elements each.
+        self.reduced: dict[int, int] = {}
+        # Where the process writes what ranks are compared by; None outside of `torchsan run`.
+        self.journal: Journal | None = None
         self._asleep = 0
         self._broken_rules: set[str] = set()
         self._rules = [rule for rule in all_rules().values() if rule.judge is not None]
@@ -200,7 +206,7 @@ class Recorder:
 
     # -- events -------------------------------------------------------------------------------------
 
-    def emit(self, event: Event | MemoryEvent) -> list[Finding]:
+    def emit(self, event: Event | MemoryEvent | ParallelEvent) -> list[Finding]:
         """Let every rule judge an event; keep what they find."""
         found = []
         for rule in self._rules:
@@ -219,7 +225,7 @@ class Recorder:
         if self.report.add(finding) and self.on_finding is not None:
             self.on_finding(finding)
 
-    def _judge(self, rule: Rule, event: Event | MemoryEvent) -> Finding | None:
+    def _judge(self, rule: Rule, event: Event | MemoryEvent | ParallelEvent) -> Finding | None:
         if rule.judge is None or rule.code in self._broken_rules:
             return None
         try:

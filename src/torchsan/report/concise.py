@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torchsan.model import Finding, Report
 from torchsan.report import Options
+from torchsan.report.words import ranks_words
 
 
 def _line(finding: Finding) -> str:
     at = finding.primary
     times = f" ({finding.count} times)" if finding.count > 1 else ""
-    return f"{at.path}:{at.line}:{at.column}: {finding.level}[{finding.code}] {finding.message}{times}"
+    where = ranks_words(finding)
+    return f"{at.path}:{at.line}:{at.column}: {finding.level}[{finding.code}] {finding.message}{times}{where}"
 
 
 def render(report: Report, options: Options) -> str:

@@ -13,6 +13,7 @@ from torchsan.model import Finding, Fix, Report, Span
 from torchsan.model.memory import size
 from torchsan.model.source import source_line
 from torchsan.report import Options, captures, memory
+from torchsan.report.words import ranks_words
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 FRAME = "bold blue"
@@ -90,7 +91,7 @@ def _finding(finding: Finding, options: Options) -> Iterator[Text]:
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     doubt = " (possible)" if finding.certainty == "possible" else ""
     head = (f"{finding.level}[{finding.code}]{doubt}", STYLES[finding.level])
-    yield Text.assemble(head, (f": {finding.message}{times}", "bold"))
+    yield Text.assemble(head, (f": {finding.message}{times}{ranks_words(finding)}", "bold"))
     for index, (path, spans) in enumerate(_in_files(finding)):
         at = finding.primary if index == 0 else spans[0]
         arrow = "-->" if index == 0 else ":::"
@@ -123,6 +124,10 @@ def lines(report: Report, options: Options) -> Iterator[Text]:
     yield from memory.lines(report)
     for note in report.notes:
         yield Text(f"torchsan: {note}")
+    for process in report.processes:
+        if process.outcome not in ("ended", "running", "stopped"):
+            who = f"rank {process.rank}" if process.rank is not None else process.role
+            yield Text(f"torchsan: {who} (process {process.pid}) {process.outcome}")
     if "stepped_aside" in report.extra:
         told = summary_line(findings) or "no findings"
         yield Text(f"torchsan: {told}, but the recorder stepped aside early: not all of the run was watched", "bold")

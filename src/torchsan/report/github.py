@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchsan.model import Finding, Report
 from torchsan.report import Options
-from torchsan.report.words import remarks
+from torchsan.report.words import ranks_words, remarks
 
 COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
@@ -19,7 +19,7 @@ def _property(text: str) -> str:
 
 def _body(finding: Finding) -> str:
     times = f" ({finding.count} times)" if finding.count > 1 else ""
-    said = [finding.message + times]
+    said = [finding.message + times + ranks_words(finding)]
     said += [f"{span.path}:{span.line}: {span.label}" for span in finding.spans if span.label]
     return "\n".join([*said, *remarks(finding), f"more: torchsan explain {finding.code}"])
 

@@ -15,7 +15,7 @@ from torchsan.model import Finding, Fix, Report, Span
 from torchsan.model.source import real_path, source_line
 from torchsan.report import Options
 from torchsan.report.diffs import edits
-from torchsan.report.words import remarks
+from torchsan.report.words import ranks_words, remarks
 from torchsan.version import __version__
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -85,7 +85,7 @@ def _result(finding: Finding, rules: Sequence[str]) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": rules.index(finding.code),
         "level": finding.level,
-        "message": {"text": "\n".join([finding.message, *remarks(finding)])},
+        "message": {"text": "\n".join([finding.message + ranks_words(finding), *remarks(finding)])},
         "locations": [_location(finding.primary)],
         "occurrenceCount": finding.count,
         "partialFingerprints": {"torchsanLine/v1": _fingerprint(finding)},

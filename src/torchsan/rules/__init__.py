@@ -9,6 +9,7 @@ A rule module is named `tsNNN_what_is_wrong.py` and holds
     check(fact, flow) -> Finding | None         from source; optional
     FIXES               (role of a span, rewrite) pairs for `torchsan fix`, cheapest first; optional
     DEFAULT             False for rules that only speak when selected; optional
+    RANKS               on how many ranks BAD and GOOD are run; 1 when left out
 
 and nothing else needs to be told: the tests, the documentation and `torchsan explain` find it here.
 """
@@ -43,6 +44,7 @@ class Rule:
     check: Judge | None
     fixes: Sequence[Any]
     default: bool
+    ranks: int
 
     @property
     def title(self) -> str:
@@ -86,6 +88,7 @@ def _rule(module: ModuleType) -> Rule:
         check=getattr(module, "check", None),
         fixes=tuple(getattr(module, "FIXES", ())),
         default=getattr(module, "DEFAULT", True),
+        ranks=getattr(module, "RANKS", 1),
     )
 
 

@@ -58,6 +58,8 @@ def judge(event: Any, history: Any) -> Finding | None:
         return _constant_term(event)
     if event.form == "no-graph":
         return _no_graph(event)
+    if event.form == "gathered":
+        return _gathered(event)
     return _non_leaf(event) if event.form == "non-leaf-grad" else None
 
 
@@ -106,4 +108,23 @@ def _non_leaf(event: GradientCut) -> Finding | None:
         [event.cut.span("cause", "read here", primary=True)],
         why="gradients are kept on leaves only; this name holds the result of an operation",
         fixes=(idea("read .grad from the leaf, or call retain_grad() on this tensor before backward"),),
+    )
+
+
+def _gathered(event: GradientCut) -> Finding | None:
+    if event.cut is None:
+        return None
+    spans: list[Span] = [event.cut.span("cause", "copies without a graph are made here", primary=True)]
+    if event.needed is not None:
+        spans.append(event.needed.span("needed", "this backward takes them for constants"))
+    return finding(
+        globals(),
+        f"`{event.by}` copies {event.memory.quoted} without its graph: no gradient flows through the gathered copies",
+        spans,
+        why="collectives fill plain memory; this rank's own part, too, is a copy without a history",
+        fixes=(
+            idea("put this rank's own tensor back in its place among the gathered ones"),
+            idea("gather with torch.distributed.nn.functional.all_gather, which carries gradients"),
+            idea("detach the tensor first if the copies are meant as constants"),
+        ),
     )

@@ -8,7 +8,7 @@ import re
 from enum import Enum
 from functools import lru_cache
 
-from torchsan.check.reading.outline import outline_of
+from torchsan.check.reading.outline import body_of, outline_of
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
 from torchsan.model.source import real_path
@@ -92,7 +92,7 @@ def _tree(path: str, word: str) -> ast.Module:
         with open(path, encoding="utf-8") as file:
             text = file.read()
         tops = [d for d in outline_of(text) if d.indent == 0]
-        parts = [text[d.start : d.end] for d in tops if text.find(f"{word}(", d.start + 8 + len(d.name), d.end) >= 0]
+        parts = [body_of(text, d) for d in tops if text.find(f"{word}(", d.start + 8 + len(d.name), d.end) >= 0]
         return ast.parse("\n".join(parts))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
@@ -113,6 +113,8 @@ def _uses_in(path: str, name: str, info: FunctionInfo, argument: str) -> set[Use
 
 def _may_be(called: ast.expr, info: FunctionInfo) -> bool:
     """`self.scale(x)` is not the function `scale` of a file."""
+    if info.owner is not None and info.name not in ("forward", "__call__"):
+        return isinstance(called, ast.Attribute)
     return info.owner is not None or not (isinstance(called, ast.Attribute) and _is_self(called))
 
 

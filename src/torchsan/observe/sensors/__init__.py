@@ -18,6 +18,9 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.sensors.graph import GraphSensor
     from torchsan.observe.sensors.holders import HolderSensor
     from torchsan.observe.sensors.optimizers import OptimizerSensor
+    from torchsan.observe.sensors.replicas import ReplicaSensor
+    from torchsan.observe.sensors.shards import ShardSensor
+    from torchsan.observe.sensors.sharing import SharingSensor
     from torchsan.observe.sensors.snapshots import SnapshotSensor
     from torchsan.observe.sensors.writes import WriteSensor
 
@@ -29,7 +32,10 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     optimizers = OptimizerSensor(recorder)
     sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases), optimizers]
     sensors.append(CheckpointSensor(recorder, graph))
-    sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), CollectiveSensor(recorder)]
+    replicas = ReplicaSensor(recorder)
+    collectives = CollectiveSensor(recorder, replicas.wrapped)
+    sensors += [SnapshotSensor(recorder), CaptureSensor(recorder), replicas, collectives]
+    sensors += [ShardSensor(recorder, replicas, collectives.inflight), SharingSensor(recorder, replicas)]
     sensors.append(GrowthSensor(recorder))
     if recorder.memory:
         from torchsan.model.memory import Memory

@@ -48,7 +48,7 @@ class CaptureSensor:
                     result = original(*args, **kwargs)
                 else:
                     with self.recorder.aside():
-                        result = original(*args, **kwargs)
+                        result = original(*args, **_one_frame_further(args, kwargs))
             except Exception as error:
                 if mine:
                     self._check(kind, original, args, kwargs, error, before)
@@ -77,3 +77,8 @@ class CaptureSensor:
             findings = on_the_spot(kind, original, args, kwargs, result, before=before)
             for finding in findings:
                 self.recorder.keep(finding)
+
+
+def _one_frame_further(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`torch.jit.script` looks up a class's names in its caller's frame; ours stands between the two."""
+    return kwargs if len(args) > 2 else {**kwargs, "_frames_up": kwargs.get("_frames_up", 0) + 1}

@@ -8,25 +8,39 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import torch
+
 from torchsan import compat_distributed as distributed
 from torchsan.observe.clock import clock
 from torchsan.observe.flights import Flight, sides_of, version_of
+from torchsan.observe.inflight import InFlight
 from torchsan.observe.ledger import Written
+from torchsan.observe.names import local_names
+from torchsan.observe.order import CallOrder
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
-from torchsan.observe.sites import site_of
+from torchsan.observe.sites import TORCH, kind_of, site_of
+from torchsan.observe.wrapped import WrappedModules
 
 _getframe = sys._getframe
 MAX_FLIGHTS = 4_096
+# Collectives after which all ranks hold the same.
+SUMS = ("all_reduce", "all_gather", "all_gather_into_tensor", "broadcast")
 BROADCAST = "DDP's broadcast of buffers"
+GRADIENTS = "DDP's sum of gradients"
 
 
 class CollectiveSensor:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, wrapped: WrappedModules | None = None) -> None:
         self.recorder = recorder
+        self.wrapped = wrapped
         self.ledger = recorder.ledger
         # Collectives that nobody has waited for yet, by the identity of their Work.
         self.flights: dict[int, Flight] = {}
+        self.inflight = InFlight(recorder)
+        self.order = CallOrder(recorder)
+        # The group of a DDP module that has run forward and not yet backward.
+        self._sums_to_come: Any = None
 
     def install(self) -> None:
         if not distributed.available():
@@ -37,11 +51,17 @@ class CollectiveSensor:
                 original = getattr(distributed.ProcessGroup, name)
                 patches.set(distributed.ProcessGroup, name, self._method(name, original))
         patches.set(distributed.Work, "wait", self._wait(distributed.Work.wait))
+        for name in ("is_completed", "get_future", "synchronize", "result"):
+            patches.set(distributed.Work, name, self._asking(name, getattr(distributed.Work, name)))
+        self.recorder.before_backward.append(self._before_backward)
         ddp = distributed.ddp_class()
         if hasattr(ddp, "_sync_buffers"):
             patches.set(ddp, "_sync_buffers", self._buffers_synced(ddp._sync_buffers))
+        if hasattr(ddp, "_pre_forward"):
+            patches.set(ddp, "_pre_forward", self._forward_of_ddp(ddp._pre_forward))
 
     def close(self) -> None:
+        self.inflight.close()
         self.flights.clear()
 
     # -- wrappers -----------------------------------------------------------------------------------
@@ -63,10 +83,24 @@ class CollectiveSensor:
             flight = self.flights.pop(id(work), None)
             if flight is not None:
                 self._landed(flight)
+                self.inflight.result_dropped(flight, _getframe(1))
             return result
 
         wait.__doc__ = original.__doc__
         return wait
+
+    def _asking(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Other ways than `wait` to know that a collective is done."""
+
+        def method(work: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(work, *args, **kwargs)
+            flight = self.flights.get(id(work))
+            if flight is not None and not (name == "is_completed" and not result):
+                self._excused(flight)
+            return result
+
+        method.__name__, method.__doc__ = name, original.__doc__
+        return method
 
     def _buffers_synced(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """DDP copies rank 0's buffers into the others' before a forward, and hides that from the version counter."""
@@ -75,10 +109,29 @@ class CollectiveSensor:
             flight = self._broadcast_begins(ddp, _getframe(1))
             result = original(ddp, *args, **kwargs)
             if flight is not None:
-                self._landed(flight)
+                self._buffers_landed(ddp, flight)
             return result
 
         return _sync_buffers
+
+    def _forward_of_ddp(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A forward whose backward will add up gradients: C++ does so, out of Python's sight."""
+
+        def _pre_forward(ddp: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.is_grad_enabled() and ddp.require_backward_grad_sync and not ddp._join_config.enable:
+                self._sums_to_come = ddp.process_group
+            return original(ddp, *args, **kwargs)
+
+        return _pre_forward
+
+    @shield
+    def _before_backward(self, roots: list[Any], frame: FrameType) -> None:
+        self.inflight.before_backward(frame)
+        group, self._sums_to_come = self._sums_to_come, None
+        if group is not None:
+            flight = Flight(GRADIENTS, distributed.group_name(group), site_of(frame), clock.now())
+            self.order.pseudo(flight, group)
+            self.order.landed(flight)
 
     # -- recording ----------------------------------------------------------------------------------
 
@@ -93,6 +146,8 @@ class CollectiveSensor:
             group=distributed.group_name(group),
             site=site_of(frame),
             before=clock.now(),
+            mine=_is_mine(frame),
+            asynchronous=_is_asynchronous(frame),
         )
         first = args[0] if args else _named(kwargs, "output", "tensor")
         second = args[1] if len(args) > 1 else _named(kwargs, "input")
@@ -102,6 +157,8 @@ class CollectiveSensor:
             flight.outputs = sides_of(first, look=True)
             if name in distributed.INTO:
                 flight.inputs = sides_of(second, look=False)
+        self.inflight.begun(flight, args, group.size(), group.rank(), frame)
+        self.order.begun(flight, group, args, frame)
         return flight
 
     @shield
@@ -112,22 +169,48 @@ class CollectiveSensor:
         key = id(work)
         if len(self.flights) >= MAX_FLIGHTS:
             del self.flights[next(iter(self.flights))]
-        flight.work = weakref.ref(work, lambda _: self.flights.pop(key, None))
+        flight.work = weakref.ref(work, lambda _: self._dropped(key, flight))
         self.flights[key] = flight
+        self.inflight.took_off(flight)
 
     @shield
     def _landed(self, flight: Flight) -> None:
         """The result is there: what changed was written, the rest (a source's own data, a group of one) was not."""
         flight.landed = True
+        if flight.mine and flight.op in SUMS:
+            for side in flight.outputs:
+                tensor = side.tensor()
+                self.recorder.reduced[side.memory] = tensor.numel() if tensor is not None else 0
+        self.inflight.landed(flight)
+        self.order.landed(flight)
+        flight.changed = set()
         for side in flight.outputs:
             version = version_of(side)
             now = side.look()
             changed = side.contents is not None and now is not None and now != side.contents
+            if changed:
+                flight.changed.add(side.memory)
             if changed or version != side.version:
                 write = Written(flight.before, flight.site, flight.op, version, "collective", side.start, side.end)
                 self.ledger.add(side.memory, write)
                 if version == side.version:
                     self.ledger.add_silent(side.memory, write)
+
+    @shield
+    def _buffers_landed(self, ddp: Any, flight: Flight) -> None:
+        self._landed(flight)
+        if self.wrapped is not None:
+            self.wrapped.buffers_synced(ddp, flight, flight.changed)
+
+    @shield
+    def _dropped(self, key: int, flight: Flight) -> None:
+        self.flights.pop(key, None)
+        if self.recorder.active:
+            self.inflight.dropped(flight)
+
+    @shield
+    def _excused(self, flight: Flight) -> None:
+        self.inflight.excused(flight)
 
     @shield
     def _broadcast_begins(self, ddp: Any, frame: FrameType) -> Flight | None:
@@ -138,8 +221,29 @@ class CollectiveSensor:
         for name, buffer in ddp.module.named_buffers():
             flight.outputs.extend(sides_of(buffer, look=True))
             self.recorder.names.setdefault(whole_statement(site.place), name)
+        if flight.outputs and not ddp._join_config.enable:
+            self.order.pseudo(flight, ddp.process_group)
         return flight if flight.outputs else None
 
 
 def _named(kwargs: dict[str, Any], *starts: str) -> Any:
     return next((value for name, value in kwargs.items() if name.startswith(starts)), None)
+
+
+def _caller(frame: FrameType | None) -> FrameType | None:
+    """The frame that called the function of torch.distributed."""
+    while frame is not None and frame.f_code.co_filename.endswith(("distributed_c10d.py", "c10d_logger.py")):
+        frame = frame.f_back
+    return frame
+
+
+def _is_mine(frame: FrameType) -> bool:
+    caller = _caller(frame)
+    return caller is not None and kind_of(caller.f_code) != TORCH
+
+
+def _is_asynchronous(frame: FrameType) -> bool:
+    """Does the program get a Work to wait for?"""
+    if _caller(frame) is frame or frame.f_code.co_name in ("isend", "irecv"):
+        return True
+    return bool(local_names(frame).get("async_op"))

@@ -14,6 +14,7 @@ from typing import Any
 
 from torchsan.model import Finding, Kind, Lane, Moment, Place, Timeline
 from torchsan.model.events import Event, StaleSave, Write
+from torchsan.model.parallel_events import ParallelEvent
 from torchsan.observe import expressions as syntax
 from torchsan.observe import nodes
 from torchsan.observe.clock import clock
@@ -173,7 +174,7 @@ class TimelineSensor:
     # -- what the rules judged ----------------------------------------------------------------------
 
     @shield
-    def _heard(self, event: Event, finding: Finding) -> None:
+    def _heard(self, event: Event | ParallelEvent, finding: Finding) -> None:
         if not isinstance(event, StaleSave):
             return
         index = next(i for i, f in enumerate(self.recorder.report.findings) if f.key == finding.key)

@@ -1,0 +1,286 @@
+"""Collectives of the program's own that nobody has waited for yet, and what happens to their memory meanwhile."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchsan import compat
+from torchsan.model.events import GradientCut, Line, Memory
+from torchsan.model.parallel_events import ResultDropped, StridedCollective, TouchedInFlight
+from torchsan.observe import expressions as syntax
+from torchsan.observe.flights import Flight, Side, sides_of, tensors_in
+from torchsan.observe.names import local_names, name_memory
+from torchsan.observe.objects import attributes_of, entries_of, is_tensor, items_of
+from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.refusals import whole_statement
+from torchsan.observe.sites import Site, site_of
+from torchsan.observe.tensors import is_plain, memory_of
+from torchsan.observe.touching import TouchMode, where
+
+# Gloo adds up and copies memory as it lies there; these ops look at strides no more than it does.
+BY_MEMORY = ("all_reduce", "broadcast", "reduce", "scatter", "all_to_all_single")
+LOOKS = 3
+# Who holds a result that nobody has a name for: its tensor, and the storage with which we ask.
+ALONE = 2
+
+
+@dataclass(slots=True)
+class Cut:
+    """A gather of a value with a graph: its copies have none."""
+
+    flight: Flight
+    name: str
+    own: list[tuple[Side, int, int]] = field(default_factory=list)
+    entered: bool = False
+    told: bool = False
+
+
+class InFlight:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.mode = TouchMode(self._touched, self._done)
+        self.open: dict[int, Flight] = {}
+        self._cuts: list[Cut] = []
+        self._seen: dict[Site, int] = {}
+        self._local: list[Side] = []
+        self.on_local_write: Callable[[str, Any, FrameType], None] = lambda name, args, frame: None
+
+    def close(self) -> None:
+        for flight in list(self.open.values()):
+            self._tell(flight, waited=False)
+        self.open.clear()
+        self._cuts.clear()
+        self.mode.end()
+
+    # -- the life of a flight -----------------------------------------------------------------------
+
+    def begun(self, flight: Flight, args: tuple[Any, ...], members: int, rank: int, frame: FrameType) -> None:
+        if members > 1 and flight.op in BY_MEMORY:
+            for tensor in tensors_in(args[0] if args else None):
+                self._strided(flight, tensor, frame)
+        flight.name = (
+            name_memory(flight.outputs[0].memory, frame).name if flight.asynchronous and flight.outputs else ""
+        )
+        if flight.op.startswith("all_gather") and torch.is_grad_enabled() and members > 1:
+            self._gathered(flight, args, members, rank, frame)
+
+    def took_off(self, flight: Flight) -> None:
+        if flight.asynchronous and flight.mine:
+            self.open[id(flight)] = flight
+            self.mode.begin()
+
+    def landed(self, flight: Flight) -> None:
+        if self.open.pop(id(flight), None) is not None:
+            self._tell(flight, waited=True)
+        self._rest()
+
+    def excused(self, flight: Flight) -> None:
+        """Somebody asked for its future, or saw that it was done: it is in good hands."""
+        self.open.pop(id(flight), None)
+        self._rest()
+
+    def dropped(self, flight: Flight) -> None:
+        """Its Work is gone: nobody can wait for it any more."""
+        if id(flight) in self.open:
+            flight.dropped = True
+            if flight.touched is not None:
+                self._tell(flight, waited=False)
+                del self.open[id(flight)]
+                self._rest()
+
+    def _rest(self) -> None:
+        if self.mode.wanted and (self.mode.left <= 0 or not (self.open or self._cuts or self._local)):
+            self.open.clear()
+            self._cuts.clear()
+            self._local.clear()
+            self.mode.end()
+
+    # -- touched too early --------------------------------------------------------------------------
+
+    def watch_local(self, tensor: torch.Tensor) -> None:
+        """Look out for writes to this rank's part of a DTensor."""
+        if len(self._local) < LOOKS * 4:
+            self._local.extend(sides_of(tensor, look=False))
+            self.mode.begin()
+
+    def _touched(self, tensor: torch.Tensor, writes: bool, frame: FrameType, name: str, args: Any) -> None:
+        if not is_plain(tensor):
+            return
+        spot = where(tensor)
+        if spot is None:
+            return
+        if writes and any(side.overlaps(*spot) for side in self._local):
+            self.on_local_write(name, args, frame)
+        for flight in list(self.open.values()):
+            sides = [*flight.outputs, *flight.inputs] if writes else flight.outputs
+            if flight.touched is None and any(side.overlaps(*spot) for side in sides):
+                flight.touched = (site_of(frame), writes)
+                if flight.dropped:
+                    self._tell(flight, waited=False)
+                    del self.open[id(flight)]
+        if self.mode.left <= 0:
+            self._rest()
+
+    @shield
+    def _tell(self, flight: Flight, *, waited: bool) -> None:
+        if flight.touched is None:
+            return
+        site, writes = flight.touched
+        self.recorder.emit(
+            TouchedInFlight(
+                memory=Memory(flight.name),
+                op=flight.op,
+                called=Line(flight.site.place),
+                touched=Line(whole_statement(site.place)),
+                writes=writes,
+                waited=waited,
+            )
+        )
+
+    # -- memory that is not what it seems -----------------------------------------------------------
+
+    def _strided(self, flight: Flight, tensor: torch.Tensor, frame: FrameType) -> None:
+        if tensor.device.type != "cpu" or tensor.numel() <= 1 or tensor.is_contiguous() or not flight.mine:
+            return
+        if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            form = "overlap"
+        elif not _dense(tensor):
+            form = "gaps"
+        else:
+            return  # a permutation of dense memory: right as long as all ranks have the same one
+        spot = where(tensor)
+        memory = name_memory(spot[0] if spot else None, frame, tuple(tensor.shape))
+        line = Line(flight.site.place)
+        self.recorder.emit(StridedCollective(memory, flight.op, line, form, str(tuple(tensor.stride()))))  # type: ignore[arg-type]
+
+    @shield
+    def result_dropped(self, flight: Flight, frame: FrameType) -> None:
+        """After a call that waited: does anybody but the call itself hold the memory with the result?"""
+        if flight.asynchronous or not flight.mine or flight.op not in ("all_reduce", "broadcast", "reduce"):
+            return
+        seen = self._seen.get(flight.site, 0)
+        if seen >= LOOKS or len(flight.outputs) != 1:
+            return
+        self._seen[flight.site] = seen + 1
+        side = flight.outputs[0]
+        tensor = side.tensor()
+        if tensor is None or tensor.numel() <= 1 or compat.storage_owners(tensor) > ALONE:
+            return
+        place = flight.site.place
+        file = syntax.file_of(place.path)
+        call = file.at(place) if file else None
+        if not isinstance(call, ast.Call) or not call.args:
+            return
+        owner = _copied_from(call.args[0])
+        caller = _frame_of(frame, flight.site)
+        source = _value_of(owner, caller) if owner is not None and caller is not None else None
+        # Where the method gave the tensor itself back, there is no copy.
+        if owner is None or not is_tensor(source) or memory_of(source) == side.memory:
+            return
+        expression = syntax.text_of(call.args[0])
+        self.recorder.emit(ResultDropped(flight.op, Line(place), expression, syntax.text_of(owner)))
+
+    # -- gradients that a gather cuts off -----------------------------------------------------------
+
+    def _gathered(self, flight: Flight, args: tuple[Any, ...], members: int, rank: int, frame: FrameType) -> None:
+        seen = self._seen.get(flight.site, 0)
+        given = list(tensors_in(args[1])) if len(args) > 1 else []
+        if seen >= LOOKS or not flight.mine or len(given) != 1 or not given[0].requires_grad:
+            return
+        self._seen[flight.site] = seen + 1
+        own: list[tuple[Side, int, int]] = []
+        if len(flight.outputs) == members:
+            side = flight.outputs[rank]
+            own.append((side, side.start, side.end))
+        elif len(flight.outputs) == 1:
+            side = flight.outputs[0]
+            part = (side.end - side.start) // members
+            own.append((side, side.start + rank * part, side.start + (rank + 1) * part))
+        spot = where(given[0])
+        name = name_memory(spot[0] if spot else None, frame).name
+        self._cuts.append(Cut(flight, name, own))
+        self.mode.begin()
+
+    def _done(self, given: list[torch.Tensor], result: Any, frame: FrameType) -> None:
+        if not self._cuts:
+            return
+        spots = [spot for spot in map(where, given) if spot is not None]
+        results = [t for t in tensors_in(result) if is_plain(t)]
+        for cut in self._cuts:
+            if not any(_within(cut, spot) for spot in spots):
+                continue
+            if any(t.requires_grad for t in results):
+                cut.entered = True
+            else:
+                self._follow(cut, results)
+
+    def _follow(self, cut: Cut, results: list[torch.Tensor]) -> None:
+        if len(cut.own) < 64:
+            for side in sides_of(results, look=False):
+                cut.own.append((side, side.start, side.end))
+
+    def before_backward(self, frame: FrameType) -> None:
+        for cut in self._cuts:
+            if cut.entered and not cut.told:
+                cut.told = True
+                called = Line(cut.flight.site.place)
+                needed = Line(site_of(frame).place)
+                self.recorder.emit(GradientCut(Memory(cut.name), called, "gathered", needed, cut.flight.op))
+        self._cuts.clear()
+        self._local.clear()
+        self._rest()
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    """Every element of a stretch of memory exactly once, in whatever order."""
+    expected = 1
+    for stride, size in sorted((st, sz) for sz, st in zip(tensor.shape, tensor.stride(), strict=True) if sz > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _within(cut: Cut, spot: tuple[int, int, int]) -> bool:
+    memory, start, end = spot
+    return any(s.memory == memory and start < stop and begin < end and s.alive() for s, begin, stop in cut.own)
+
+
+def _copied_from(node: ast.expr) -> ast.expr | None:
+    """`t` in `t.contiguous()`, `t.float().cpu()`; None for anything that is not a method's result on a named value."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    inner: ast.expr = node
+    while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+        inner = inner.func.value
+    return inner if isinstance(inner, (ast.Name, ast.Attribute, ast.Subscript)) else None
+
+
+def _frame_of(frame: FrameType | None, site: Site) -> FrameType | None:
+    while frame is not None and frame.f_code is not site.code:
+        frame = frame.f_back
+    return frame
+
+
+def _value_of(node: ast.expr, frame: FrameType) -> Any:
+    """What a plain expression (`x`, `self.w`, `parts[0]`, `grads[name]`) stands for in a frame; None when unsure."""
+    if isinstance(node, ast.Name):
+        return local_names(frame).get(node.id, frame.f_globals.get(node.id))
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Attribute):
+        owner = _value_of(node.value, frame)
+        if is_tensor(owner):
+            return owner.grad if node.attr == "grad" else None
+        held = attributes_of(owner)
+        return held.get(node.attr, dict(entries_of(held.get("_parameters"))).get(node.attr))
+    if isinstance(node, ast.Subscript):
+        owner, key = _value_of(node.value, frame), _value_of(node.slice, frame)
+        return dict(items_of(owner)).get(f"[{key!r}]")
+    return None

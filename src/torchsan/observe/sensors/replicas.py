@@ -1,0 +1,337 @@
+"""Watches weights that should be equal on all ranks: what DDP wraps, what optimizers step, and what differs then."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+import zlib
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+
+from torchsan import compat_distributed as distributed
+from torchsan.model import Place
+from torchsan.model.events import Line
+from torchsan.model.parallel_events import StepWithoutGradients
+from torchsan.observe.clock import clock
+from torchsan.observe.names import modules
+from torchsan.observe.objects import parameters_of
+from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.refusals import whole_statement
+from torchsan.observe.sites import Site, site_of, user_frames
+from torchsan.observe.tensors import byte_range, is_plain, memory_of, sample_bytes
+from torchsan.observe.wrapped import WrappedModules
+
+_getframe = sys._getframe
+EVERY = (1, 2, 3, 4)
+MAX_PARAMETERS = 4_096
+MAX_WRITES = 32
+REDUCTION = "Expected to have finished reduction in the prior iteration"
+
+
+class _Known:
+    """One optimizer."""
+
+    def __init__(self, number: int, made: Site | None) -> None:
+        self.number = number
+        self.made = made
+        self.steps = 0
+        self.names: list[str] = []
+        self.since = 0
+        self.gradless = 0
+        self.backwards = -1
+        self.last: Site | None = None
+        self.intended = False
+
+
+class ReplicaSensor:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.wrapped = WrappedModules(recorder)
+        self._optimizers: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
+        self._depth = 0
+        self._handles: list[Any] = []
+        self.on_wrap: list[Callable[[Any, FrameType], None]] = []
+        self.before_steps: list[Callable[[Any, list[Any], Site | None, FrameType], None]] = []
+
+    # -- patches ------------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        patches = self.recorder.patches
+        self._handles = [
+            torch_optimizer.register_optimizer_step_pre_hook(self._before_step),
+            torch_optimizer.register_optimizer_step_post_hook(self._after_step),
+        ]
+        patches.set(torch.optim.Optimizer, "__init__", self._made(torch.optim.Optimizer.__init__))
+        if not distributed.available():
+            return
+        ddp = distributed.ddp_class()
+        patches.set(ddp, "__init__", self._wrapping(ddp.__init__))
+        patches.set(ddp, "forward", self._forward(ddp.forward))
+        for owner, name in ((torch.nn.Module, "requires_grad_"), (torch.nn.Module, "_apply")):
+            patches.set(owner, name, self._changing(name, getattr(owner, name)))
+        patches.set(torch.Tensor, "requires_grad_", self._freeing(torch.Tensor.requires_grad_))
+        for name in ("register_module_parameter_registration_hook", "register_module_module_registration_hook"):
+            register = getattr(torch.nn.modules.module, name, None)
+            if register is not None:
+                self._handles.append(register(self._registered))
+        for owner in (torch, torch.random):
+            patches.set(owner, "manual_seed", self._seeding(owner.manual_seed))
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        for optimizer, known in list(self._optimizers.items()):
+            if known.steps:
+                self._weights(optimizer, known, "end", known.last)
+
+    # -- wrappers -----------------------------------------------------------------------------------
+
+    def _made(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            self._optimizer_made(optimizer, _getframe(1))
+
+        __init__.__doc__ = original.__doc__
+        __init__.__wrapped__ = original  # type: ignore[attr-defined]
+        return __init__
+
+    def _wrapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(ddp: Any, *args: Any, **kwargs: Any) -> None:
+            original(ddp, *args, **kwargs)
+            self._wrapped(ddp, _getframe(1))
+
+        __init__.__doc__ = original.__doc__
+        __init__.__wrapped__ = original  # type: ignore[attr-defined]
+        return __init__
+
+    def _forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(ddp: Any, *args: Any, **kwargs: Any) -> Any:
+            self._ddp_forward(ddp, _getframe(1))
+            try:
+                return original(ddp, *args, **kwargs)
+            except RuntimeError as error:
+                if REDUCTION in str(error):
+                    self._explain(ddp, error, _getframe(1))
+                raise
+
+        forward.__doc__ = original.__doc__
+        forward.__wrapped__ = original  # type: ignore[attr-defined]
+        return forward
+
+    def _changing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def method(module: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(module, *args, **kwargs)
+            if self.wrapped.all:
+                self._changed([id(p) for p in module.parameters()], _getframe(1))
+            return result
+
+        method.__name__, method.__doc__ = name, original.__doc__
+        method.__wrapped__ = original  # type: ignore[attr-defined]
+        return method
+
+    def _freeing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def requires_grad_(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.wrapped.all and isinstance(tensor, torch.nn.Parameter):
+                frame = _getframe(1)
+                if frame.f_code.co_name != "requires_grad_":  # else the module's own, which is noted there
+                    self._changed([id(tensor)], frame)
+            return original(tensor, *args, **kwargs)
+
+        requires_grad_.__doc__ = original.__doc__
+        return requires_grad_
+
+    def _registered(self, module: Any, name: str, value: Any) -> None:
+        if self.wrapped.all and self.recorder.active:
+            inner = [id(p) for p in value.parameters()] if isinstance(value, torch.nn.Module) else [id(value)]
+            self._changed([*inner, name], _getframe(1))
+
+    def _seeding(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def manual_seed(seed: Any) -> Any:
+            self._seeded(seed, _getframe(1))
+            return original(seed)
+
+        manual_seed.__doc__ = original.__doc__
+        manual_seed.__wrapped__ = original  # type: ignore[attr-defined]
+        return manual_seed
+
+    # -- noting -------------------------------------------------------------------------------------
+
+    def _on(self) -> bool:
+        return self.recorder.active and not self.recorder.paused
+
+    @shield
+    def _optimizer_made(self, optimizer: Any, frame: FrameType) -> None:
+        if self._on():
+            while frame.f_back is not None and frame.f_code.co_name == "__init__" and _is_optim(frame):
+                frame = frame.f_back
+            self._optimizers[optimizer] = _Known(len(self._optimizers), site_of(frame))
+
+    @shield
+    def _wrapped(self, ddp: Any, frame: FrameType) -> None:
+        if self._on():
+            self.wrapped.wrapped(ddp, frame)
+            for listener in self.on_wrap:
+                listener(ddp, frame)
+
+    @shield
+    def _ddp_forward(self, ddp: Any, frame: FrameType) -> None:
+        if self._on():
+            self.wrapped.forward(ddp, frame)
+
+    @shield
+    def _explain(self, ddp: Any, error: BaseException, frame: FrameType) -> None:
+        if self._on():
+            found = self.wrapped.explain_reduction(ddp, frame)
+            if found:
+                error.__torchsan__ = found  # type: ignore[attr-defined]
+
+    @shield
+    def _changed(self, keys: list[object], frame: FrameType) -> None:
+        if self._on():
+            self.wrapped.changed(keys, frame)
+
+    @shield
+    def _seeded(self, seed: Any, frame: FrameType) -> None:
+        journal = self.recorder.journal
+        if self._on() and journal is not None:
+            site = site_of(frame)
+            if site.library is None:
+                journal.write("seed", value=str(seed), line=row(site.place))
+
+    # -- steps --------------------------------------------------------------------------------------
+
+    @shield
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._depth += 1
+        if self._depth > 1 or not self._on():
+            return
+        frame = _getframe(2)
+        known = self._known(optimizer)
+        parameters = parameters_of(optimizer)
+        for listener in self.before_steps:
+            listener(optimizer, parameters, known.made, frame)
+        self._without_gradients(optimizer, known, parameters, frame)
+        if self.wrapped.all:
+            self.wrapped.look_at_gradients(parameters, set(self.recorder.reduced), frame)
+        if known.steps == 0:
+            self._weights(optimizer, known, "before", site_of(frame))
+
+    @shield
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth or not self._on():
+            return
+        known = self._known(optimizer)
+        known.steps += 1
+        known.last = site_of(_getframe(2))
+        if known.steps in EVERY or known.steps & (known.steps - 1) == 0:
+            self._weights(optimizer, known, "after", known.last)
+        self.recorder.reduced.clear()
+        for wrapped in self.wrapped.all.values():
+            wrapped.synced = False
+
+    def _known(self, optimizer: Any) -> _Known:
+        known = self._optimizers.get(optimizer)
+        if known is None:
+            known = self._optimizers[optimizer] = _Known(len(self._optimizers), None)
+        return known
+
+    def _without_gradients(self, optimizer: Any, known: _Known, parameters: list[Any], frame: FrameType) -> None:
+        """Steps that do nothing, one after the other, with backward passes in between."""
+        backwards = self.recorder.ledger.backwards
+        if any(p.grad is not None for p in parameters) or not parameters:
+            known.gradless = -1 << 30  # it has had gradients: a step without is the program's own affair
+        elif backwards > known.backwards:
+            known.gradless += 1
+            if known.gradless == 2:
+                name = type(optimizer).__name__
+                made = Line(known.made.place) if known.made is not None else None
+                self.recorder.emit(StepWithoutGradients(name, Line(site_of(frame).place), made, None))
+        known.backwards = backwards
+
+    # -- what ranks are compared by -----------------------------------------------------------------
+
+    def _weights(self, optimizer: Any, known: _Known, when: str, site: Site | None) -> None:
+        journal = self.recorder.journal
+        rank, world = distributed.world()
+        parameters = parameters_of(optimizer)[:MAX_PARAMETERS]
+        if journal is not None and journal.rank is None and world > 1:
+            journal.is_rank(rank, world)
+        if journal is None or (world < 2 and when != "end") or journal.rank is None or site is None:
+            return
+        if not all(type(p) in (torch.Tensor, torch.nn.Parameter) and is_plain(p) for p in parameters):
+            return  # sharded: every rank has its own part
+        memories = {memory_of(p): p for p in parameters}
+        managed = [self.wrapped.managed(p) for p in parameters]
+        known.intended = known.intended or self._averaged_by_hand(parameters) or any(w is not None for w in managed)
+        names = {}
+        if not known.names:
+            known.names = self._name(parameters, site, _getframe(0))
+            names = {"names": known.names}
+        synced = all(w.synced for w in managed if w is not None) or any(m in self.recorder.reduced for m in memories)
+        journal.write(
+            "weights",
+            optimizer=known.number,
+            step=known.steps,
+            when=when,
+            digests=[_digest(p) for p in parameters],
+            settings=_settings(optimizer),
+            line=row(whole_statement(site.place)),
+            made=row(known.made.place) if known.made is not None else None,
+            intended=known.intended,
+            synced=synced or when != "after",
+            averaged=any(m in self.recorder.reduced for m in memories),
+            writes=self._writes(known, parameters),
+            **names,
+        )
+        known.since = clock.now()
+
+    def _averaged_by_hand(self, parameters: list[Any]) -> bool:
+        """As many elements went through sums of the program's own since the last step as there are gradients."""
+        wanted = sum(p.grad.numel() for p in parameters if p.grad is not None)
+        return bool(0 < wanted <= sum(self.recorder.reduced.values()))
+
+    def _name(self, parameters: list[Any], site: Site, frame: FrameType) -> list[str]:
+        found: dict[int, str] = {}
+        for path, module in modules(user_frames(frame)):
+            for name, parameter in module.named_parameters():
+                found.setdefault(id(parameter), f"{path}.{name}")
+        return [found.get(id(p), f"parameter {index}") for index, p in enumerate(parameters)]
+
+    def _writes(self, known: _Known, parameters: list[Any]) -> list[Any]:
+        """Lines of the program that wrote parameters since the last record: index, op, line."""
+        found: dict[Any, None] = {}
+        for index, parameter in enumerate(parameters):
+            memory = memory_of(parameter)
+            logged = self.recorder.ledger.writes.get(memory, []) if memory is not None else []
+            silent = [w for w, _ in self.recorder.ledger.silent.get(memory or 0, [])]
+            for write in (*logged, *silent):
+                if write.before >= known.since and write.kind != "collective":
+                    found[index, write.op, row(whole_statement(write.site.place))] = None
+        return [list(key) for key in list(found)[:MAX_WRITES]]
+
+
+def _is_optim(frame: FrameType) -> bool:
+    return isinstance(frame.f_locals.get("self"), torch.optim.Optimizer)
+
+
+def _digest(tensor: torch.Tensor) -> int:
+    start, end = byte_range(tensor)
+    found = sample_bytes(torch._C.TensorBase.untyped_storage(tensor), start, end)
+    return zlib.crc32(repr(found).encode())
+
+
+def _settings(optimizer: Any) -> list[str]:
+    return [
+        ", ".join(f"{k}={v}" for k, v in sorted(group.items()) if k != "params" and isinstance(v, (int, float, tuple)))
+        for group in optimizer.param_groups
+    ]
+
+
+def row(place: Place) -> tuple[Any, ...]:
+    return (place.path, place.line, place.column, place.end_line, place.end_column, place.function)

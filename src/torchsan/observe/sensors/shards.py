@@ -1,0 +1,247 @@
+"""Watches sharded parameters: FSDP's gathered copies, parameters that it replaces, and local parts of DTensors."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchsan.model import Place
+from torchsan.model.events import Line, Memory
+from torchsan.model.parallel_events import ShardTouched
+from torchsan.model.source import shown_path
+from torchsan.observe import expressions as syntax
+from torchsan.observe.clock import clock
+from torchsan.observe.imports import after_import
+from torchsan.observe.inflight import InFlight
+from torchsan.observe.names import modules
+from torchsan.observe.objects import attributes_of, is_tensor
+from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.refusals import whole_statement
+from torchsan.observe.sensors.replicas import ReplicaSensor, row
+from torchsan.observe.sites import TORCH, USER, Site, kind_of, site_of, user_frames
+from torchsan.observe.tensors import byte_range, memory_of, sample_bytes
+
+_getframe = sys._getframe
+LOOKS = 3
+FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param"
+DTENSOR = "torch.distributed.tensor._api"
+
+
+# Who is told when a module is imported: the sensor that was installed last, once for all of them.
+_listeners: dict[str, Callable[[], None]] = {}
+
+
+def _when_imported(name: str, callback: Callable[[], None]) -> None:
+    waiting = name in _listeners
+    _listeners[name] = callback
+    if name in sys.modules:
+        callback()
+    elif not waiting:
+        after_import(name, lambda: _listeners[name]())
+
+
+class ShardSensor:
+    def __init__(self, recorder: Recorder, replicas: ReplicaSensor, inflight: InFlight) -> None:
+        self.recorder = recorder
+        self.replicas = replicas
+        self.inflight = inflight
+        # Gathered copies by memory: since when they may be written.
+        self._gathered: dict[int, int] = {}
+        self._replaced: dict[int, tuple[weakref.ref[Any], Site]] = {}
+        self._looks: dict[object, int] = {}
+
+    def install(self) -> None:
+        _when_imported(FSDP, self._watch_fsdp)
+        _when_imported(DTENSOR, self._watch_dtensor)
+        self.replicas.before_steps.append(self._before_step)
+        self.inflight.on_local_write = self._local_written
+
+    def close(self) -> None:
+        self._gathered.clear()
+        self._replaced.clear()
+
+    def _watch_fsdp(self) -> None:
+        kind = getattr(sys.modules.get(FSDP), "FSDPParam", None)
+        if kind is None or not self.recorder.active:
+            return
+        patches = self.recorder.patches
+        patches.set(kind, "__init__", self._after(kind.__init__, self._sharded))
+        patches.set(kind, "to_unsharded", self._after(kind.to_unsharded, self._unsharded))
+        patches.set(kind, "to_sharded", self._first(kind.to_sharded, self._resharding))
+
+    def _watch_dtensor(self) -> None:
+        kind = getattr(sys.modules.get(DTENSOR), "DTensor", None)
+        if kind is None or not self.recorder.active:
+            return
+        patches = self.recorder.patches
+        from_local = kind.from_local
+
+        def made(local: Any, *args: Any, **kwargs: Any) -> Any:
+            result = from_local(local, *args, **kwargs)
+            self._from_local(local, result, _getframe(1))
+            return result
+
+        patches.set(kind, "from_local", staticmethod(made))
+        patches.set(kind, "to_local", self._after(kind.to_local, self._to_local))
+        data: Any = torch.Tensor.data
+
+        def assign(tensor: Any, value: Any) -> None:
+            if type(tensor) is kind and type(value) is not kind and is_tensor(value):
+                self._plain_data(_getframe(1))
+            data.__set__(tensor, value)
+
+        patches.set(torch.Tensor, "data", property(data.__get__, assign, data.__delete__))
+
+    def _after(self, original: Callable[..., Any], then: Callable[..., None]) -> Callable[..., Any]:
+        def method(this: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(this, *args, **kwargs)
+            then(this, args, result, _getframe(1))
+            return result
+
+        method.__doc__, method.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
+        return method
+
+    def _first(self, original: Callable[..., Any], before: Callable[..., None]) -> Callable[..., Any]:
+        def method(this: Any, *args: Any, **kwargs: Any) -> Any:
+            before(this, _getframe(1))
+            return original(this, *args, **kwargs)
+
+        method.__doc__, method.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
+        return method
+
+    def _on(self) -> bool:
+        return self.recorder.active and not self.recorder.paused
+
+    # -- FSDP ---------------------------------------------------------------------------------------
+
+    @shield
+    def _sharded(self, parameter: Any, args: Any, result: Any, frame: FrameType) -> None:
+        if self._on() and args and is_tensor(args[0]):
+            self._replaced[id(args[0])] = (weakref.ref(args[0]), site_of(frame))
+
+    @shield
+    def _unsharded(self, parameter: Any, args: Any, result: Any, frame: FrameType) -> None:
+        memory = memory_of(getattr(parameter, "_unsharded_param", None))
+        if self._on() and memory is not None:
+            self._gathered[memory] = clock.now()
+
+    @shield
+    def _resharding(self, parameter: Any, frame: FrameType) -> None:
+        """The gathered copy is about to be freed: what was written into it is lost, and what looks into it crashes."""
+        memory = memory_of(getattr(parameter, "_unsharded_param", None))
+        since = self._gathered.pop(memory, None) if memory is not None else None
+        if not self._on() or memory is None or since is None:
+            return
+        info = getattr(parameter, "_module_info", None)
+        name = getattr(info, "param_name", "")
+        for write in self.recorder.ledger.writes.get(memory, []):
+            # Whoever writes through torch's own FSDP code fills the copy; that is its job.
+            internal = write.site.library is not None and kind_of(write.site.library[0]) == TORCH
+            if write.before >= since and write.kind == "op" and not (internal and "fsdp" in _path(write.site)):
+                line = Line(whole_statement(write.site.place))
+                self.recorder.emit(
+                    ShardTouched("lost-write", Memory(name, "parameter"), line, Line(site_of(frame).place))
+                )
+                break
+        looks = self._looks.get(id(parameter), 0)
+        if looks < LOOKS:
+            self._looks[id(parameter)] = looks + 1
+            self._kept(memory, name, frame)
+
+    def _kept(self, memory: int, name: str, frame: FrameType) -> None:
+        for _, module in modules(user_frames(frame)):
+            for inner in module.modules():
+                for attribute, value in attributes_of(inner, 400).items():
+                    if is_tensor(value) and memory_of(value) == memory:
+                        self._tell_kept(inner, attribute, name, frame)
+                        return
+
+    def _tell_kept(self, module: Any, attribute: str, name: str, frame: FrameType) -> None:
+        found = _assignment(type(module), attribute)
+        if found is not None:
+            freed = Line(site_of(frame).place)
+            memory = Memory(f"self.{attribute}")
+            self.recorder.emit(ShardTouched("kept", memory, Line(found), freed, name))
+
+    def _before_step(self, optimizer: Any, parameters: list[Any], made: Site | None, frame: FrameType) -> None:
+        for parameter in parameters:
+            known = self._replaced.get(id(parameter))
+            if known is not None and known[0]() is parameter and getattr(parameter, "grad", None) is None:
+                line = Line(made.place) if made is not None else Line(site_of(frame).place)
+                memory = Memory(type(optimizer).__name__)
+                self.recorder.emit(ShardTouched("replaced", memory, line, Line(known[1].place)))
+                return
+
+    # -- DTensor ------------------------------------------------------------------------------------
+
+    @shield
+    def _from_local(self, local: Any, result: Any, frame: FrameType) -> None:
+        journal = self.recorder.journal
+        if not self._on() or journal is None or kind_of(frame.f_code) != USER or not is_tensor(local):
+            return
+        site = site_of(frame)
+        looks = self._looks[site] = self._looks.get(site, 0) + 1
+        if looks <= LOOKS and all(placement.is_replicate() for placement in result.placements):
+            start, end = byte_range(local)
+            contents = sample_bytes(torch._C.TensorBase.untyped_storage(local), start, end)
+            journal.write("replicate", line=row(site.place), visit=looks, digest=str(contents))
+
+    @shield
+    def _to_local(self, tensor: Any, args: Any, result: Any, frame: FrameType) -> None:
+        if self._on() and kind_of(frame.f_code) == USER and any(p.is_shard() for p in tensor.placements):
+            self.inflight.watch_local(result)
+
+    @shield
+    def _local_written(self, name: str, args: Any, frame: FrameType) -> None:
+        """A write to this rank's part by numbers: they must be the same on all ranks."""
+        journal = self.recorder.journal
+        values = [v for v in (_number(a) for a in args[1:]) if v is not None]
+        if journal is None or not values:
+            return
+        site = site_of(frame)
+        looks = self._looks[site] = self._looks.get(site, 0) + 1
+        if looks <= LOOKS:
+            place = whole_statement(site.place)
+            journal.write("part", line=row(place), visit=looks, op=name, values=[f"{v:.6g}" for v in values])
+
+    @shield
+    def _plain_data(self, frame: FrameType) -> None:
+        if self._on() and kind_of(frame.f_code) != TORCH:
+            line = Line(whole_statement(site_of(frame).place))
+            self.recorder.emit(ShardTouched("plain-data", Memory(""), line))
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if is_tensor(value) and value.numel() == 1 and value.device.type == "cpu":
+        return float(value.detach().item())
+    return None
+
+
+def _path(site: Site) -> str:
+    return site.library[0].co_filename if site.library is not None else ""
+
+
+def _assignment(kind: type, attribute: str) -> Place | None:
+    """Where a class assigns `self.attribute`, if another function reads it."""
+    codes = (getattr(vars(cls).get("forward"), "__code__", None) for cls in kind.__mro__)
+    path = next((shown_path(code.co_filename) for code in codes if code is not None and kind_of(code) == USER), None)
+    file = syntax.file_of(path) if path else None
+    if file is None or path is None:
+        return None
+    stores: list[ast.Attribute] = []
+    loads: list[ast.Attribute] = []
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Attribute) and node.attr == attribute:
+            (stores if isinstance(node.ctx, ast.Store) else loads).append(node)
+    if not stores or all(file.function(load) is file.function(stores[0]) for load in loads):
+        return None
+    statement = file.statement(stores[0])
+    return file.place(statement, Place(path, stores[0].lineno)) if statement is not None else None

@@ -1,0 +1,131 @@
+"""Weights that should be equal on all ranks and are not: when they parted, and which line is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torchsan.model import Place
+from torchsan.model.events import Line
+from torchsan.model.parallel_events import ReplicasDiverged
+from torchsan.processes.reading import Record
+
+Facts = dict[int, list[dict[str, Any]]]  # by rank, in order
+
+
+def compare_weights(ranks: dict[int, Record]) -> Iterator[tuple[ReplicasDiverged, tuple[int, ...]]]:
+    told_elsewhere = any(f.code == "TS411" for record in ranks.values() for f in record.findings)
+    told_elsewhere |= any(fact["kind"] == "ddp_shared" for record in ranks.values() for fact in record.facts)
+    optimizers = {fact["optimizer"] for record in ranks.values() for fact in _weights(record)}
+    for number in sorted(optimizers):
+        facts = {rank: [f for f in _weights(record) if f["optimizer"] == number] for rank, record in ranks.items()}
+        facts = {rank: found for rank, found in facts.items() if found}
+        if len(facts) < 2 or told_elsewhere or len(facts) < len(ranks):
+            continue
+        event = _diverged(facts, ranks)
+        if event is not None:
+            yield event, tuple(sorted(facts))
+
+
+def _weights(record: Record) -> list[dict[str, Any]]:
+    return [fact for fact in record.facts if fact["kind"] == "weights"]
+
+
+def _diverged(facts: Facts, ranks: dict[int, Record]) -> ReplicasDiverged | None:
+    last = _last_in_common(facts)
+    if last is None or not all(any(fact["intended"] for fact in found) for found in facts.values()):
+        return None
+    if any(fact["averaged"] for found in facts.values() for fact in found) and not _ended(facts):
+        return None  # averaged now and then, and stopped in between
+    different = _different(last)
+    if not different:
+        return None
+    names: list[str] = next((fact["names"] for found in facts.values() for fact in found if "names" in fact), [])
+    told = tuple(names[i] if i < len(names) else f"parameter {i}" for i in different[:4])
+    cause, line, detail = _cause(facts, ranks, set(different))
+    seen = _line(next(iter(last.values()))["line"])
+    step = next(iter(last.values()))["step"]
+    return ReplicasDiverged(told, tuple(sorted(facts)), cause, line or seen, seen, detail, step)  # type: ignore[arg-type]
+
+
+def _last_in_common(facts: Facts) -> dict[int, dict[str, Any]] | None:
+    marks = [{(f["step"], f["when"]) for f in found} for found in facts.values()]
+    common = set.intersection(*marks)
+    if not common:
+        return None
+    step, when = max(common, key=lambda mark: (mark[0], ("before", "after", "end").index(mark[1])))
+    return {r: next(f for f in found if (f["step"], f["when"]) == (step, when)) for r, found in facts.items()}
+
+
+def _ended(facts: Facts) -> bool:
+    return all(found[-1]["when"] == "end" for found in facts.values())
+
+
+def _different(at: dict[int, dict[str, Any]]) -> list[int]:
+    columns = zip(*(fact["digests"] for fact in at.values()), strict=False)
+    return [index for index, values in enumerate(columns) if len(set(values)) > 1]
+
+
+def _cause(facts: Facts, ranks: dict[int, Record], different: set[int]) -> tuple[str, Line | None, str]:
+    settings = {rank: found[-1]["settings"] for rank, found in facts.items()}
+    if len({str(value) for value in settings.values()}) > 1:
+        made = next((found[0]["made"] for found in facts.values() if found[0]["made"]), None)
+        detail = "; ".join(f"rank {rank}: {value[0]}" for rank, value in sorted(settings.items()) if value)
+        return "settings", _line(made), detail
+    alone = _written_on_some(facts, different)
+    if alone is not None:
+        return "written", alone[0], alone[1]
+    first = {rank: found[0] for rank, found in facts.items()}
+    if all(fact["when"] == "before" for fact in first.values()) and _different(first):
+        return _start(facts, ranks)
+    for index in range(1, min(len(found) for found in facts.values())):
+        at = {rank: found[index] for rank, found in facts.items()}
+        if not set(_different(at)) & different:
+            continue
+        for fact in at.values():
+            for parameter, op, line in fact["writes"]:
+                if parameter in different:
+                    return "written", _line(line), f"{op} writes another value on each rank"
+        if any(not fact["synced"] for fact in at.values()):
+            return "unsynced", _line(at[min(at)]["line"]), ""
+        return "unknown", _line(at[min(at)]["line"]), ""
+    return "unknown", None, ""
+
+
+def _written_on_some(facts: Facts, different: set[int]) -> tuple[Line, str] | None:
+    """A line that wrote these parameters on some ranks and never on others."""
+    lines: dict[str, tuple[Any, str, set[int]]] = {}
+    for rank, found in facts.items():
+        for fact in found:
+            for parameter, op, line in fact["writes"]:
+                if parameter in different:
+                    lines.setdefault(str(line[:2]), (line, op, set()))[2].add(rank)
+    for line, op, on in lines.values():
+        if len(on) < len(facts):
+            return _must(line), f"{op} on rank {', '.join(map(str, sorted(on)))} only"
+    return None
+
+
+def _start(facts: Facts, ranks: dict[int, Record]) -> tuple[str, Line | None, str]:
+    """Different from the first step on: the seed that was set last before, if it differs."""
+    seeds: dict[str, dict[int, Any]] = {}
+    for rank in facts:
+        for fact in ranks[rank].facts:
+            if fact["kind"] == "weights":
+                break
+            if fact["kind"] == "seed":
+                seeds.setdefault(str(fact["line"][:2]), {})[rank] = fact
+    for by_rank in reversed(list(seeds.values())):
+        if len({fact["value"] for fact in by_rank.values()}) > 1 or len(by_rank) < len(facts):
+            detail = ", ".join(f"{fact['value']} on rank {rank}" for rank, fact in sorted(by_rank.items()))
+            return "start", _line(next(iter(by_rank.values()))["line"]), f"the seed is {detail}"
+    made = next((found[0]["made"] for found in facts.values() if found[0]["made"]), None)
+    return "start", _line(made), ""
+
+
+def _line(row: Any) -> Line | None:
+    return Line(Place(*row)) if row else None
+
+
+def _must(row: Any) -> Line:
+    return Line(Place(*row))

@@ -1,0 +1,82 @@
+"""A plain tensor is assigned to `.data` of a DTensor: nothing changes.
+
+What it is. The values of a DTensor are in its local tensor. `p.data = t` with a plain `t` sets memory of the wrapper
+that nobody looks at.
+
+What goes wrong. The parameter keeps its old values, and nothing is raised.
+
+How to fix. Distribute the new value (`distribute_tensor(t, p.device_mesh, p.placements)`) and copy it, or copy into
+`p.to_local()` what belongs to this rank.
+
+When to ignore. Never: the assignment has no effect.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchsan.model import Finding
+from torchsan.model.parallel_events import ShardTouched
+from torchsan.rules import finding
+from torchsan.rules.wording import idea
+
+CODE = "TS423"
+NAME = "plain-data-of-a-dtensor"
+LEVEL = "error"
+RANKS = 2
+
+BAD = """
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 4, bias=False)
+fully_shard(net, mesh=mesh)
+net.weight.data = torch.zeros(4, 4)  # <- TS423
+dist.destroy_process_group()
+"""
+
+GOOD = """
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 4, bias=False)
+fully_shard(net, mesh=mesh)
+with torch.no_grad():
+    net.weight.zero_()
+dist.destroy_process_group()
+"""
+
+
+SAID = {
+    "plain-data": (
+        "a plain tensor is assigned to `.data` of a DTensor: its values stay as they were",
+        "has no effect",
+        "",
+        "the values of a DTensor are in its local tensor; `.data` of the wrapper is not looked at",
+        "copy a distributed tensor into it instead",
+    ),
+}
+
+
+def judge(event: Any, history: Any) -> Finding | None:
+    if not isinstance(event, ShardTouched) or event.form not in SAID:
+        return None
+    message, label, other, why, advice = SAID[event.form]
+    spans = [event.line.span("cause", label, primary=True)]
+    if event.other is not None and other and event.other.place.line != event.line.place.line:
+        spans.append(event.other.span("needed", other))
+    return finding(
+        globals(),
+        message.format(event.memory.quoted, event.detail),
+        spans,
+        why=why,
+        fixes=(idea(advice),),
+    )

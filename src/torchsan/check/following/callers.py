@@ -72,13 +72,18 @@ def _held_as(owner: str, project: Project) -> set[str]:
     for path, text in project.mentions(owner)[:MOST_FILES]:
         if len(text) > MOST_TEXT or f"{owner}(" not in text or "test" in os.path.basename(path):
             continue
+        bound: set[int] = set()
         for node in ast.walk(_tree(path, owner)):
-            if isinstance(node, ast.Call) and _last(node.func) == owner:
+            if isinstance(node, ast.Call) and _last(node.func) == owner and id(node) not in bound:
                 found.add("")
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _last(node.value.func) == owner:
+                # A statement comes before what is in it.
+                bound.add(id(node.value))
                 found |= {_last(t) for t in node.targets} - {""}
-    direct = found - {""}
-    return direct or found
+        # Handed on as a class: who makes the object, and calls it, is not known.
+        if re.search(rf"(?:=|,|else|in|return|\[)\s*{owner}\b(?!\()", text):
+            found.add("")
+    return found
 
 
 def _last(node: ast.AST) -> str:

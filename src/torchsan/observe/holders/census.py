@@ -29,7 +29,7 @@ MAX_DEPTH = 9
 MAX_KINDS = 10_000
 # Of longer containers the first and the last entries are looked at.
 FIRST, LAST = 16, 48
-_OPENED = ("torch.nn", "torch.utils.data", "torchvision.transforms")
+_OPENED = ("torch.nn", "torch.utils.data", "torchvision.transforms", "queue")
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 _Cached = type(functools.lru_cache(maxsize=1)(lambda: None))
 bases_of = type.__dict__["__mro__"].__get__

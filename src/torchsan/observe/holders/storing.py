@@ -15,8 +15,11 @@ from torchsan.observe.sites import frame_place
 PUTTING = ("append", "insert", "add", "appendleft", "extend", "update", "setdefault", "put", "push")
 
 
-def stored_at(step: Step, frames: list[FrameType]) -> Line | None:
-    """The statement that filled the slot, as far as names lead to one."""
+def stored_at(step: Step, frames: list[FrameType], *, bound: bool = True) -> Line | None:
+    """The statement that filled the slot, as far as names lead to one.
+
+    `bound`: where no statement puts something into a container, the one that bound its name will do.
+    """
     parts = list(step.up())
     named = next((one for one in parts if one.kind not in ("item", "young")), None)
     if named is None:
@@ -29,7 +32,8 @@ def stored_at(step: Step, frames: list[FrameType]) -> Line | None:
     attribute = named.above is not None and named.kind != "default"
     for file, scope, near in scopes:
         found = _put_into(file, scope, name, near) if into else None
-        found = found or _bound_to(file, scope, name, near, attribute=attribute)
+        if found is None and (bound or not into):
+            found = _bound_to(file, scope, name, near, attribute=attribute)
         if found is not None:
             return Line(found)
     return None

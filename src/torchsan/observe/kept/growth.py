@@ -74,6 +74,7 @@ class _Group:
     """Tensors with a graph that one slot or one container holds, and the steps in which their graphs were made."""
 
     step: Step
+    newest: Step
     slot: tuple[int, object]
     tensors: list[torch.Tensor] = field(default_factory=list)
     ticks: set[int] = field(default_factory=set)
@@ -221,9 +222,15 @@ class GrowthSensor:
     def _event(self, group: _Group, site: Site, frames: list[FrameType]) -> GraphKept:
         newest = group.tensors[-1]
         made = Line(site.place, site.library_place)
-        # A running value is made by the line that carries it on.
-        carried = None if group.container else nodes.line_of_node(newest.grad_fn)
-        held = carried or stored_at(group.step, frames) or made
+        if group.container:
+            # Put into the container, or into the attribute of an entry that was there before.
+            held = stored_at(group.step, frames, bound=False)
+            if held is None and group.newest.kind == "attribute":
+                held = stored_at(group.newest, frames)
+        else:
+            # A running value is made by the line that carries it on.
+            held = nodes.line_of_node(newest.grad_fn) or stored_at(group.step, frames)
+        held = held or made
         contents = kept_by([tensor.grad_fn for tensor in group.tensors])
         steps = max(1, len(group.ticks))
         size = sum(one.storage_bytes for one in contents.kept if not one.leaf)
@@ -280,8 +287,9 @@ def _groups(holdings: list[Holding]) -> list[_Group]:
         collector = _collector(holding.step, entries)
         key = ("container", collector.owner) if collector is not None else holding.slot
         step = collector or holding.step
-        group = found.setdefault(key, _Group(step, holding.slot, container=collector is not None))
+        group = found.setdefault(key, _Group(step, holding.step, holding.slot, container=collector is not None))
         group.tensors.append(holding.value)
+        group.newest = holding.step
     return list(found.values())
 
 

@@ -7,9 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torchsan.commands.output import CLEAN, FOUND, add_output_options, check_output, emit
 from torchsan.errors import UsageError
+from torchsan.model import Report
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,33 +61,43 @@ def _checked(args: argparse.Namespace) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     _checked(args)
+    from torchsan.verify.child import can_fork, in_child
+
+    bar = _progress(args.format == "full", args.budget)
+    if can_fork() and not args.artifact:
+        report = in_child(lambda tell: _report(args, tell), args.budget, bar)
+    else:
+        with bar as progress:
+            show = progress or (lambda text: None)
+            report = _report(args, lambda kind, what: show(what) if kind == "at" else None)
+    report.command = ["verify", args.target]
+    emit(report, args)
+    return CLEAN if report.extra.get("best_is_faithful") else FOUND
+
+
+def _report(args: argparse.Namespace, tell: Callable[[str, Any], None]) -> Report:
+    """`tell` is given the methods, what is worked at ("at") and what is known so far ("known")."""
     from torchsan.verify.api import chosen_methods, verify
     from torchsan.verify.loading import load
 
-    chosen_methods(args.method)
+    tell("methods", chosen_methods(args.method)[0])
     model, inputs, kwargs, code = load(args.target, args.args, args.seed)
     if (args.train or args.eval) and hasattr(model, "train"):
         model.train(args.train)
         code += f"\nmodel.train({args.train})"
-    with _progress(args.format == "full", args.budget) as progress:
-        if args.artifact:
-            from torchsan.verify.certificate import check_artifact
+    if args.artifact:
+        from torchsan.verify.certificate import check_artifact
 
-            report = check_artifact(
-                args.artifact, model, inputs, kwargs, budget=args.budget, seed=args.seed, origin=code
-            )
-        else:
-            report = verify(
-                model,
-                inputs,
-                kwargs,
-                methods=args.method,
-                budget=args.budget,
-                seed=args.seed,
-                save=args.save,
-                origin=code,
-                progress=progress,
-            )
-    report.command = ["verify", args.target]
-    emit(report, args)
-    return CLEAN if report.extra.get("best_is_faithful") else FOUND
+        return check_artifact(args.artifact, model, inputs, kwargs, budget=args.budget, seed=args.seed, origin=code)
+    return verify(
+        model,
+        inputs,
+        kwargs,
+        methods=args.method,
+        budget=args.budget,
+        seed=args.seed,
+        save=args.save,
+        origin=code,
+        progress=lambda text: tell("at", text),
+        known=lambda report: tell("known", report),
+    )

@@ -8,7 +8,7 @@ from typing import Literal
 from torchsan.model.span import Place
 
 What = Literal["wrong", "raises", "fails"]
-Column = Literal["values", "size", "calls", "seed", "effects", "dtype", "capture"]
+Column = Literal["values", "size", "calls", "seed", "effects", "dtype", "mode", "capture"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,28 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """No read-out explains it: the first operation at which capture and eager part."""
+    """No line was proved to be the cause: the first operation at which capture and eager part, or at least the model.
+
+    `by_optimiser`: TorchScript is right once it does not optimise, so that no line of the program is to blame.
+    """
 
     place: Place
     text: str
     only_size_one: bool = False
+    is_operation: bool = False
+    by_optimiser: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModeUse:
+    """A layer, or a line that reads `self.training`, by which train and eval differ."""
+
+    place: Place
+    text: str
+    layers: tuple[str, ...]
+    training: bool
+    others: tuple[Place, ...] = ()
+    capture: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +106,7 @@ class LiveChange:
     place: Place | None
 
 
-Cause = ReadOut | StateUse | Draw | TensorWrite | Constant | Departure | FailedWrite | LiveChange
+Cause = ReadOut | StateUse | Draw | TensorWrite | Constant | Departure | ModeUse | FailedWrite | LiveChange
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ SCHEMA = "torchsan/1"
 # What `summary()` counts by itself; anything else in a summary is `extra`.
 _SUMMARY = ("errors", "warnings", "notes", "by_code", "remarks")
 
-Outcome = Literal["faithful", "unfaithful", "failed"]
+Outcome = Literal["faithful", "unfaithful", "unfinished", "failed"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from torchsan.model import Capture, Report
 
-OUTCOMES = {"faithful": "bold green", "unfaithful": "bold red", "failed": "bold yellow"}
-CELLS = {"agrees": "green", "yes": "green", "differs": "red", "refuses": "yellow", "fails": "yellow"}
+OUTCOMES = {"faithful": "bold green", "unfaithful": "bold red", "unfinished": "bold yellow", "failed": "bold yellow"}
+CELLS = {"agrees": "green", "yes": "green", "differs": "red", "refuses": "yellow", "fails": "yellow", "not": "yellow"}
 
 
 def _cell(text: str, width: int) -> tuple[str, str]:

@@ -39,7 +39,7 @@ def _add_capture(suite: xml.Element, capture: Capture) -> None:
     if capture.outcome == "unfaithful":
         failure = xml.SubElement(case, "failure", {"type": "unfaithful", "message": told})
         failure.text = _clean(capture.counterexample or "")
-    elif capture.outcome == "failed":
+    elif capture.outcome in ("failed", "unfinished"):
         xml.SubElement(case, "skipped", {"message": told})
 
 

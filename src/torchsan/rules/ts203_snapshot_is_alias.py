@@ -92,7 +92,7 @@ def _message(event: AliasedSnapshot) -> str:
         "module": f"{name} is {other} itself, not a copy: every step moves both",
         "memory": f"{name} has the memory of {other} as its own, not a copy: every step moves both",
         "difference": f"{name} holds {event.other} themselves, not copies: every step moves them, too",
-        "operand": f"{name} and {other} are one memory: their difference is zero whatever was written",
+        "operand": f"{name} and {other} are one memory: whatever was written, they are compared with themselves",
         "itself": f"{name} and {other} are one memory, which is written onto itself: nothing is restored or averaged",
         "returned": f"{name} is the buffer that {other} writes again: the call replaces what an earlier one returned",
         "alias": f"{name} is a second name of {other}, not a copy: the write to the one changes the other",

@@ -69,12 +69,9 @@ def judge(event: Any, history: Any) -> Finding | None:
     cause = event.cause
     callers: tuple[Place, ...] = ()
     where = f" (`{event.dimension}`)" if event.dimension else ""
-    if isinstance(cause, Departure) and event.column == "size":
-        message = f"a size of the example is frozen{where}: {outcome(event)}"
-        label = "here capture and model part"
-        if cause.only_size_one:
-            message = f"size 1 is special to exporters{where}, other sizes agree: {outcome(event)}"
-            label = "this model"
+    if isinstance(cause, Departure) and cause.only_size_one:
+        message = f"size 1 is special to exporters{where}, other sizes agree: {outcome(event)}"
+        label = "a size comes to 1 here" if cause.is_operation else "this model"
     elif isinstance(cause, ReadOut) and cause.source == "shape" and cause.use != "loop":
         message = f"`{cause.text}` freezes a size of the example{where}: {outcome(event)}"
         told = cause.before != cause.after and cause.after

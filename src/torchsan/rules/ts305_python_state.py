@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchsan.model import Finding, Place
-from torchsan.model.capture_events import Departure, Fault, StateUse
+from torchsan.model.capture_events import Fault, StateUse
 from torchsan.rules import finding
 from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
@@ -81,18 +81,15 @@ def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):
         return None
     cause = event.cause
-    if isinstance(cause, Departure) and event.column == "calls":
-        name, place, read = "state that forward changes", cause.place, None
-    elif isinstance(cause, StateUse) and (cause.reads or cause.writes):
-        name, (place, read) = f"`{cause.name}`", _where(cause)
-    else:
+    if not isinstance(cause, StateUse) or not (cause.reads or cause.writes):
         return None
+    place, read = _where(cause)
     found = spans(place, "changed by every call" if read else "read here; what it holds depends on earlier calls")
     if read is not None and read.line != place.line:
         found.append(read.span("needed", "read here"))
     return finding(
         globals(),
-        f"forward reads and writes {name}, which is not part of any capture: {outcome(event)}",
+        f"forward reads and writes `{cause.name}`, which is not part of any capture: {outcome(event)}",
         found,
         level=level(event),
         why="a capture keeps what Python state was when it was made",

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchsan.model import Finding, Place
-from torchsan.model.capture_events import Departure, Draw, Fault, ReadOut
+from torchsan.model.capture_events import Draw, Fault, ReadOut
 from torchsan.rules import finding
 from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
@@ -70,8 +70,6 @@ def judge(event: Any, history: Any) -> Finding | None:
             "another value with another seed",
             cause.callers,
         )
-    elif isinstance(cause, Departure) and event.column == "seed":
-        what, label = "a random draw is frozen", "here capture and model part"
     else:
         return None
     return finding(

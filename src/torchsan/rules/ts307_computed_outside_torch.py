@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchsan.model import Finding, Place
-from torchsan.model.capture_events import Departure, Fault, ReadOut
+from torchsan.model import Finding
+from torchsan.model.capture_events import Fault, ReadOut
 from torchsan.rules import finding
 from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
@@ -61,17 +61,12 @@ def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):
         return None
     cause = event.cause
-    callers: tuple[Place, ...] = ()
-    if isinstance(cause, Departure) and event.column in ("values", "capture"):
-        what, label = "what is computed here is not part of the capture", "here capture and model part"
-    elif isinstance(cause, ReadOut) and cause.kind == "numpy" and cause.use == "array" and event.column != "seed":
-        what, label, callers = f"`{cause.text}` hands a tensor to NumPy", "leaves torch here", cause.callers
-    else:
+    if not isinstance(cause, ReadOut) or cause.kind != "numpy" or cause.use != "array" or event.column == "seed":
         return None
     return finding(
         globals(),
-        f"{what}: {outcome(event)}",
-        spans(cause.place, label, callers),
+        f"`{cause.text}` hands a tensor to NumPy: {outcome(event)}",
+        spans(cause.place, "leaves torch here", cause.callers),
         level=level(event),
         why="what is computed outside torch from the example is a constant of the capture",
         notes=notes(event),

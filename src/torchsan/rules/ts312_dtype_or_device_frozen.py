@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchsan.model import Finding
-from torchsan.model.capture_events import Constant, Departure, Fault
+from torchsan.model.capture_events import Constant, Fault
 from torchsan.rules import finding
 from torchsan.rules._capture import help_text, level, notes, outcome, spans
 
@@ -69,12 +69,9 @@ def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):
         return None
     cause = event.cause
-    if isinstance(cause, Constant):
-        label = f"{cause.before} in the capture, {cause.after} in the model"
-    elif isinstance(cause, Departure) and event.column == "dtype":
-        label = "here capture and model part"
-    else:
+    if not isinstance(cause, Constant):
         return None
+    label = f"{cause.before} in the capture, {cause.after} in the model"
     return finding(
         globals(),
         f"`{cause.text}` keeps the example's dtype and device: {outcome(event)}",

@@ -59,8 +59,6 @@ for step in range(12):
 print(sum(history).item())
 """
 
-FIXES = (("aliased", "item_at_the_store"), ("aliased", "detach_at_the_store"))
-
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, GraphKept):

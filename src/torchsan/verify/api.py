@@ -18,14 +18,13 @@ from torchsan.verify.compiled import BACKENDS, compiled_facts, has_compiler
 from torchsan.verify.frames import calling_place
 from torchsan.verify.hunt import Trial, try_method
 from torchsan.verify.judging import Judge, Judgement
-from torchsan.verify.methods import METHODS, ON_REQUEST, onnx_missing
+from torchsan.verify.methods import METHODS, ON_REQUEST, Captured, onnx_missing
 from torchsan.verify.optional import optional_arguments
 from torchsan.verify.subject import Subject, random_state_kept
 from torchsan.verify.tree import module_tree
 from torchsan.verify.truth import Truth
 
 Progress = Callable[[str], None]
-_FOR_TRAINING = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchNorm)
 
 
 class FunctionModule(torch.nn.Module):  # type: ignore[misc]
@@ -85,16 +84,19 @@ def verify(
     origin: str = "",
     home: Place | None = None,
     progress: Progress | None = None,
+    known: Callable[[Report], None] | None = None,
 ) -> Report:
     """Capture a model in every way (or in `methods`) and hunt for inputs on which capture and eager disagree.
 
-    Everything runs on deep copies and the random state is put back: the model stays as it is.
+    Everything runs on deep copies and the random state is put back: the model stays as it is. `known` is given what is
+    known after every method, before causes are looked for.
     """
     wanted, remark = chosen_methods(methods)
     subject = as_subject(model, args, kwargs, seed, origin)
     subject.home = home or calling_place()
+    subject.limit = max(subject.limit, budget / 4)
     with random_state_kept():
-        return _verify(subject, wanted, methods is None, budget, save, progress or (lambda text: None), remark)
+        return _verify(subject, wanted, methods is None, budget, save, progress or (lambda text: None), known, remark)
 
 
 def _verify(
@@ -104,6 +106,7 @@ def _verify(
     budget: float,
     save: str | Path | None,
     progress: Progress,
+    known: Callable[[Report], None] | None,
     remark: str,
 ) -> Report:
     started = time.perf_counter()
@@ -113,22 +116,28 @@ def _verify(
     truth.establish()
     truth.explore()
     trials: list[Trial] = []
-    for method in wanted:
+    for number, method in enumerate(wanted):
         progress(method)
-        trials.append(try_method(method, truth, deadline))
+        # What one method does not need is left to the next ones.
+        now = time.perf_counter()
+        share = now + max(0.0, deadline - now) / (len(wanted) - number)
+        trials.append(try_method(method, truth, share))
         if method in BACKENDS and trials[-1].captured is not None:
             trials[-1].compiled = compiled_facts(subject, BACKENDS[method])
         if method == "export" and fall_back and trials[-1].captured is None:
-            wanted_static = try_method("export-static", truth, deadline)
+            wanted_static = try_method("export-static", truth, share)
             if wanted_static.captured is not None:
                 trials.append(wanted_static)
+        if known is not None:
+            known(build_report(truth, trials, Judgement(), time.perf_counter() - started))
     progress("causes")
     judge = Judge(truth, max(deadline, time.perf_counter() + 10))
     for trial in trials:
         judge.trial(trial)
     judgement = judge.judgement(trials)
-    subject.reset()
     report = build_report(truth, trials, judgement, time.perf_counter() - started)
+    # The last: telling where they part runs the model, too.
+    subject.reset()
     report.notes += [remark] if remark else []
     if save is not None:
         from torchsan.verify.certificate import write
@@ -138,16 +147,17 @@ def _verify(
 
 
 def column_name(column: str) -> str:
-    return {"calls": "second call", "seed": "random draws", "arguments": "arguments left out"}.get(column, column)
+    names = {"calls": "second call", "seed": "random draws", "arguments": "arguments left out", "mode": "other mode"}
+    return names.get(column, column)
 
 
 def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
     """The row of the table: what was compared, and how it went."""
     if trial.captured is None:
         return {"captured": "fails"}
-    checks = {"captured": "yes"}
+    checks = {"captured": _how(trial.captured)}
     sizes = dict.fromkeys(variant.dimension for variant, _ in truth.pairs if variant.kind == "size")
-    columns = ["values", *sizes, "arguments", "calls", "seed", "dtype", "effects"]
+    columns = ["values", *sizes, "arguments", "calls", "seed", "mode", "dtype", "effects"]
     for column in columns:
         found = trial.counterexamples.get(column) or (
             trial.counterexamples.get("example") if column == "values" else None
@@ -157,16 +167,29 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
             checks[column_name(column)] = refuses if found.difference.kind == "raises" else "differs"
         elif column in trial.in_distribution:
             checks[column_name(column)] = "agrees (in distribution)"
-        elif trial.tried.get(column) or column in ("values", "effects"):
+        elif column in trial.untried:
+            tried = trial.tried.get(column)
+            checks[column_name(column)] = f"agrees on {tried}, not finished" if tried else "not tried"
+        elif trial.tried.get(column) or (column in ("values", "effects") and trial.tried):
             checks[column_name(column)] = "agrees"
         elif column == "arguments" and trial.fixed_arguments:
             checks[column_name(column)] = "fixed"
+        elif column == "mode" and trial.kept_mode:
+            checks[column_name(column)] = "kept as captured"
+    for column in trial.untried:
+        checks.setdefault(column_name(column), "not tried")
     lost = _lost_attributes(truth)
-    if lost and checks["effects"] == "agrees" and trial.method not in BACKENDS:
+    if lost and checks.get("effects") == "agrees" and trial.method not in BACKENDS:
         checks["effects"] = f"agrees ({lost} is not kept)"
     if trial.compiled is not None:
         checks.update(trial.compiled.checks())
     return checks
+
+
+def _how(captured: Captured) -> str:
+    if not captured.refused:
+        return "yes"
+    return f"{'unchecked' if captured.unchecked else 'wrapped'} (the plain call fails)"
 
 
 def _lost_attributes(truth: Truth) -> str:
@@ -182,9 +205,9 @@ def best_of(trials: list[Trial]) -> Trial | None:
     rank = [*METHODS, "jit"]
     usable = [t for t in trials if t.captured is not None and t.tried and not t.skipped]
 
-    def badness(trial: Trial) -> tuple[int, int, int]:
+    def badness(trial: Trial) -> tuple[int, int, bool, int]:
         silent = sum(c.difference.kind != "raises" for c in trial.counterexamples.values())
-        return silent, len(trial.counterexamples), rank.index(trial.method)
+        return silent, len(trial.counterexamples), trial.outcome == "unfinished", rank.index(trial.method)
 
     return min(usable, key=badness, default=None)
 
@@ -221,8 +244,8 @@ def _capture(trial: Trial, truth: Truth, judgement: Judgement) -> Capture:
         reason = trial.compiled.departs
     if trial.captured is not None and trial.skipped:
         reason = trial.skipped
-    elif trial.captured is not None and not trial.tried:
-        reason = "the budget ended before it could be compared with eager"
+    elif trial.outcome == "unfinished":
+        reason = _unfinished(trial)
     if trial.counterexamples and trial.captured is not None:
         found = next(iter(sorted(trial.counterexamples.items(), key=lambda i: i[1].difference.kind == "raises")))[1]
         example = reproduction(truth.subject, trial.captured, found, trial.method)
@@ -238,6 +261,16 @@ def _capture(trial: Trial, truth: Truth, judgement: Judgement) -> Capture:
     )
 
 
+def _unfinished(trial: Trial) -> str:
+    """What a budget left out, which is not the same as agreement."""
+    if trial.captured is None:
+        return "the budget ended before it was captured"
+    left = list(dict.fromkeys(column_name(column) for column in trial.untried))
+    more = f" and {len(left) - 6} more" if len(left) > 6 else ""
+    agreed = f"agrees on the {sum(trial.tried.values())} inputs tried, but " if trial.tried else ""
+    return f"not finished: {agreed}the budget ended before these were compared: {', '.join(left[:6])}{more}"
+
+
 def _paste(best: Trial, truth: Truth) -> str:
     assert best.captured is not None
     text = capture_text(
@@ -245,6 +278,7 @@ def _paste(best: Trial, truth: Truth) -> str:
         dynamic=best.captured.dynamic,
         bound=best.captured.bound,
         kwargs=bool(truth.subject.kwargs),
+        unchecked=best.captured.unchecked,
     )
     save = {
         "jit.trace": 'captured.save("model.pt")',
@@ -262,11 +296,12 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
         notes += _tracer_warnings(traced, findings)
     if any(t.method.startswith("jit.") for t in trials):
         notes.append("TorchScript (jit.trace, jit.script) is deprecated since torch 2.10: use torch.export")
-    moody = next((m for m in truth.subject.model.modules() if m.training and isinstance(m, _FOR_TRAINING)), None)
-    if moody is not None:
-        kind = type(moody).__name__
-        notes.append(f"the model is in train mode, and {kind} is captured as for training: call model.eval() first")
     for trial in trials:
+        if trial.captured is not None and trial.captured.refused:
+            wrapper = "a wrapper around the model, tensors in and tensors out"
+            what = "the trace that check_trace=False gives" if trial.captured.unchecked else wrapper
+            fails = f"torch.{trial.method}(model, args) itself fails: {trial.captured.refused}"
+            notes.append(f"{fails}; what is judged here is {what}")
         notes += trial.compiled.notes(trial.method) if trial.compiled is not None else []
         if trial.captured is not None and trial.captured.unsaved:
             notes.append(f"{trial.method} runs here but cannot be saved: {trial.captured.unsaved}")
@@ -277,7 +312,7 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
     if fixed:
         names = ", ".join(f"`{name}`" for name in optional_arguments(truth.subject))
         notes.append(f"{', '.join(fixed)} can only be called as the example is, with {names}")
-    if truth.cut_short or any(t.cut_short for t in trials):
+    if truth.untried or any(t.untried or t.out_of_time for t in trials):
         notes.append("the budget ended before everything was tried: --budget gives more time")
     return notes
 
@@ -297,6 +332,8 @@ def _tracer_warnings(trial: Trial, findings: list[Finding]) -> list[str]:
         code = codes.get((path, line))
         if code:
             notes.append(f"TracerWarning at {path}:{line}: harmful, see {code}")
+        elif trial.outcome == "unfinished":
+            notes.append(f"TracerWarning at {path}:{line}: undecided, the comparison was not finished")
         elif not trial.counterexamples:
             notes.append(f"TracerWarning at {path}:{line}: harmless on all {sum(trial.tried.values())} inputs tried")
         else:

@@ -162,11 +162,13 @@ def check_artifact(
         check(trial, truth, started + budget)
         judge = Judge(truth, max(started + budget, time.perf_counter() + 10))
         judge.trial(trial)
-        return build_report(truth, [trial], judge.judgement([trial]), time.perf_counter() - started)
+        report = build_report(truth, [trial], judge.judgement([trial]), time.perf_counter() - started)
+        subject.reset()
+        return report
 
 
 def _takes_the_same(captured: Captured, truth: Truth) -> bool:
     """A trace of a model with other inputs than tensors was made of its tensors alone."""
     run: Callable[..., Any] = captured.run
-    outcome = run(truth.subject, truth.subject.leaves, seed=truth.subject.seed, calls=1, double=False)
+    outcome = run(truth.subject, truth.subject.plan())
     return outcome.error is None

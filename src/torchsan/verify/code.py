@@ -63,16 +63,19 @@ class Bound(torch.nn.Module):  # tracing holds only tensors: fix the rest
 """
 
 
-def capture_text(method: str, dynamic: Any = None, bound: bool = False, kwargs: bool = False) -> str:
+def capture_text(
+    method: str, dynamic: Any = None, bound: bool = False, kwargs: bool = False, unchecked: bool = False
+) -> str:
     """The call that captures `model` into `captured`."""
     more = ", kwargs" if kwargs else ""
+    unasked = ", check_trace=False" if unchecked else ""
     shapes = f", dynamic_shapes={shapes_text(dynamic)}" if dynamic is not None else ""
     if method == "jit.trace" and bound:
         leaves = "torch.utils._pytree.tree_leaves((args, kwargs))"
         given = f"given = [t for t in {leaves} if isinstance(t, torch.Tensor)]"
-        return f"{BOUND}\n\n{given}\ncaptured = torch.jit.trace(Bound(model), tuple(given))"
+        return f"{BOUND}\n\n{given}\ncaptured = torch.jit.trace(Bound(model), tuple(given){unasked})"
     if method == "jit.trace":
-        return "captured = torch.jit.trace(model, args)"
+        return f"captured = torch.jit.trace(model, args{unasked})"
     if method == "jit.script":
         return "captured = torch.jit.script(model)"
     if method == "onnx":
@@ -97,7 +100,7 @@ SEEDS = "torch.manual_seed({0}); random.seed({0}); numpy.random.seed({0})"
 LEAVES = "torch.utils._pytree.tree_leaves((a, k))"
 
 
-def _calls(captured: Any, variant: Variant, effect: str, left_out: list[str]) -> list[str]:
+def _calls(captured: Any, seed: int, effect: str, left_out: list[str]) -> list[str]:
     """Both run on the same inputs; what is compared is what they return and what they leave behind."""
     call = "function(*a, **k)"
     if captured.bound:
@@ -106,18 +109,35 @@ def _calls(captured: Any, variant: Variant, effect: str, left_out: list[str]) ->
     left = "tensors_of(a) + tensors_of(k)"
     if effect:
         prefix = "model." if captured.bound else ""
-        left = f"(state_of(function, {effect!r} if function is eager else {prefix + effect!r}),)"
+        left = f"(state_of(function)[{effect!r} if function is eager else {prefix + effect!r}],)"
     return [
         "results = []",
         "for function in (eager, run):",
-        f"    {SEEDS.format(variant.seed)}",
-        f"    for _ in range({variant.calls}):",
-        "        a, k = torch.utils._pytree.tree_unflatten(copy.deepcopy(leaves), tree)",
+        f"    {SEEDS.format(seed)}",
+        "    for given in calls:",
+        "        a, k = torch.utils._pytree.tree_unflatten(copy.deepcopy(given), tree)",
         *(f"        {line}" for line in left_out),
         f"        out = tensors_of({call})",
         f"        results.append([t.detach().clone() for t in out + {left}])",
-        f"want, got = results[: {variant.calls}], results[{variant.calls} :]",
+        "want, got = results[: len(calls)], results[len(calls) :]",
     ]
+
+
+def _inputs(subject: Subject, variant: Variant) -> list[str]:
+    """`calls`: the inputs of every call."""
+    if not variant.each:
+        lines = [line for index, text in variant.edits.items() for line in _edit(subject, "leaves", index, text)]
+        return [*lines, f"calls = [leaves] * {variant.calls}"]
+    lines = ["calls = []"]
+    for edits in variant.each:
+        lines.append("given = list(leaves)")
+        lines += [line for index, text in edits.items() for line in _edit(subject, "given", index, text)]
+        lines.append("calls.append(given)")
+    return lines
+
+
+def _edit(subject: Subject, where: str, index: int, expression: str) -> list[str]:
+    return [f"x = leaves[{index}].detach()  # {subject.names[index]}", f"{where}[{index}] = {expression}"]
 
 
 def _left_out(subject: Subject, variant: Variant) -> list[str]:
@@ -130,7 +150,7 @@ def _left_out(subject: Subject, variant: Variant) -> list[str]:
     return [*lines, f"k = {{name: value for name, value in k.items() if name not in {variant.left_out}}}"]
 
 
-def _distributions(captured: Any, variant: Variant, left_out: list[str]) -> list[str]:
+def _distributions(captured: Any, left_out: list[str]) -> list[str]:
     """Means and variances over many random states, which chance moves by no more than six standard errors."""
     number, start = CONFIRMING, 2 * FIRST_SEED
     tolerance = captured.tolerance
@@ -141,8 +161,8 @@ def _distributions(captured: Any, variant: Variant, left_out: list[str]) -> list
         f"    for seed in range({start}, {start + number}):",
         f"        {SEEDS.format('seed')}",
         "        found = ()",
-        f"        for _ in range({variant.calls}):",
-        "            a, k = torch.utils._pytree.tree_unflatten(copy.deepcopy(leaves), tree)",
+        "        for given in calls:",
+        "            a, k = torch.utils._pytree.tree_unflatten(copy.deepcopy(given), tree)",
         *(f"            {line}" for line in left_out),
         f"            found += tensors_of(function(*a, **k) if function is eager else {call})",
         "        rows.append(torch.cat([t.detach().double().flatten() for t in found]))",
@@ -159,12 +179,17 @@ def _distributions(captured: Any, variant: Variant, left_out: list[str]) -> list
 
 
 STATE_OF = """\
-def state_of(function, name):
-    return {**dict(function.named_parameters()), **dict(function.named_buffers())}[name]
+def state_of(function):
+    found = (getattr(function, name, dict)() for name in ("named_parameters", "named_buffers"))
+    return {name: tensor for each in found for name, tensor in dict(each).items()}
 
 """
 
 
+RESTORED = [
+    "for name, tensor in state_of(captured).items():  # tracing ran the model, and shares its state",
+    "    tensor.detach().copy_(start[name.removeprefix({0!r})])",
+]
 SAVED = [
     "stream = io.BytesIO()  # what was saved and loaded is what will be deployed",
     "torch.jit.save(captured, stream)",
@@ -178,35 +203,40 @@ def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> st
     effect = found.difference.where if found.difference.kind == "state" else ""
     run = "captured" if method not in ("export", "export-strict", "export-static") else "captured.module()"
     lines = ["import copy, io, random", "import numpy, torch", "", "", TENSORS_OF, ""]
-    lines += [STATE_OF] if effect else []
+    lines += [STATE_OF]
     lines += [subject.origin or GIVEN, "eager = copy.deepcopy(model)"]
     lines += [
-        "start = copy.deepcopy(model.state_dict())",
+        "start = copy.deepcopy(state_of(model))",
         "leaves, tree = torch.utils._pytree.tree_flatten((args, kwargs))",
     ]
     lines += ["leaves = copy.deepcopy(leaves)"]
     lines += [line for line in [_example_text(subject, captured.example)] if line]
     lines += [SEEDS.format(subject.seed)]
-    lines += [captured.source or capture_text(method, captured.dynamic, captured.bound, bool(subject.kwargs))]
+    lines += [captured.source or _capture_text(subject, captured, method)]
     if method == "jit.trace":
-        lines += ["model.load_state_dict(start)  # tracing ran the model, and shares its state"]
+        lines += RESTORED[:1] + [line.format("model." if captured.bound else "") for line in RESTORED[1:]]
     if method in ("jit.trace", "jit.script") and not captured.unsaved:
         lines += SAVED
     lines += [f"run = {run}", ""]
-    for index, expression in variant.edits.items():
-        lines += [
-            f"x = leaves[{index}].detach()  # {subject.names[index]}",
-            f"leaves[{index}] = {expression}",
-        ]
+    lines += _inputs(subject, variant)
     if variant.double:
         lines += ["eager, run = eager.double(), run.double()"]
-        lines += ["leaves = [t.double() if getattr(t, 'dtype', None) == torch.float32 else t for t in leaves]"]
+        lines += [
+            "calls = [[t.double() if getattr(t, 'dtype', None) == torch.float32 else t for t in c] for c in calls]"
+        ]
+    if variant.training is not None:
+        lines += [f"eager.train({variant.training})"]
+        lines += [f"run.train({variant.training})"] if method != "onnx" else []
     if found.in_distribution:
-        return "\n".join(lines + _distributions(captured, variant, _left_out(subject, variant))) + "\n"
-    lines += _calls(captured, variant, effect, _left_out(subject, variant))
+        return "\n".join(lines + _distributions(captured, _left_out(subject, variant))) + "\n"
+    lines += _calls(captured, variant.seed, effect, _left_out(subject, variant))
     tolerance = captured.tolerance
     lines += [f"torch.testing.assert_close(got, want, rtol={tolerance.rtol}, atol={tolerance.atol}, equal_nan=True)"]
     return "\n".join(lines) + "\n"
+
+
+def _capture_text(subject: Subject, captured: Any, method: str) -> str:
+    return capture_text(method, captured.dynamic, captured.bound, bool(subject.kwargs), captured.unchecked)
 
 
 def inputs_text(subject: Subject, variant: Variant) -> str:

@@ -15,7 +15,8 @@ from torchsan.model import Place
 from torchsan.model.capture_events import Constant, Departure
 from torchsan.verify.frames import called_by_torch, text_of, user_places
 from torchsan.verify.methods import Captured
-from torchsan.verify.subject import Subject, quiet, seed_everything, time_limit
+from torchsan.verify.subject import Subject, quiet, seed_everything
+from torchsan.verify.timing import time_limit
 
 # Operations that only rename memory: captures add and drop them freely.
 _IGNORED = {
@@ -47,6 +48,9 @@ _MAKERS = {
     *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
     *("new_zeros", "new_ones", "new_full", "new_empty"),
 }
+
+
+WINDOW = 40
 
 
 @dataclass(frozen=True)
@@ -123,11 +127,21 @@ def both_steps(
 
 
 def first_departure(eager: list[Step], captured: list[Step]) -> Departure | None:
+    index = first_unmatched(eager, captured)
+    for step in eager[index:] if index is not None else []:
+        if step.place is not None:
+            return Departure(step.place, text_of(step.place), is_operation=True)
+    return None
+
+
+def first_unmatched(eager: list[Step], captured: list[Step]) -> int | None:
+    """The first step of eager that the capture does not take; captures may take more steps of their own."""
+    at = 0
     for index, step in enumerate(eager):
-        if step.place is None:
-            continue
-        if index >= len(captured) or not alike(step, captured[index]):
-            return Departure(step.place, text_of(step.place))
+        found = next((i for i in range(at, min(at + WINDOW, len(captured))) if alike(step, captured[i])), None)
+        if found is None:
+            return index
+        at = found + 1
     return None
 
 

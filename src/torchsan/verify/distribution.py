@@ -7,6 +7,7 @@ does not is drawn anew, twice as often, and must exceed the margin again before 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -63,15 +64,13 @@ class Uncomparable(Exception):
 
 def distribution_difference(subject: Subject, captured: Captured, variant: Variant) -> Difference | None:
     """How the results of eager and of a capture differ over many random states, if they do."""
-    leaves = variant.leaves(subject)
+    plan = variant.plan(subject)
 
     def eager(seed: int) -> Outcome:
-        return subject.run(leaves, seed=seed, calls=variant.calls, double=variant.double, left_out=variant.left_out)
+        return subject.run(replace(plan, seed=seed))
 
     def other(seed: int) -> Outcome:
-        return captured.run(
-            subject, leaves, seed=seed, calls=variant.calls, double=variant.double, left_out=variant.left_out
-        )
+        return captured.run(subject, replace(plan, seed=seed))
 
     suspects: set[tuple[str, int]] = set()
     for number, start in ((SAMPLES, FIRST_SEED), (CONFIRMING, 2 * FIRST_SEED)):

@@ -13,7 +13,8 @@ from torchsan.model.capture_events import Cause, FailedWrite
 from torchsan.model.source import shown_path, source_line
 from torchsan.verify.causes import CauseFinder
 from torchsan.verify.frames import is_users, raised_places, statement_at, text_of
-from torchsan.verify.subject import OutOfTime, one_line
+from torchsan.verify.subject import one_line
+from torchsan.verify.timing import OutOfTime
 
 _FILE = re.compile(r'File "([^"]+)", line (\d+)')
 _NO_SOURCE = re.compile(r"Failed to get source for <function (\S+) at")
@@ -141,7 +142,7 @@ def failure_cause(finder: CauseFinder, method: str, error: BaseException, place:
     kind = type(list(chain(error))[-1]).__name__
     if kind == "TracingCheckError" or "as a constant" in str(error):
         draws = finder.truth.visited.draws
-        return finder.state(finder.subject.leaves) or (draws[0] if draws else None) or finder.random_read_out()
+        return finder.unsteady_state() or (draws[0] if draws else None) or finder.random_read_out()
     if method == "jit.script":
         return None
     if place is None:

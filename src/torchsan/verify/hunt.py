@@ -14,8 +14,10 @@ from torchsan.verify.compiled import CompiledFacts
 from torchsan.verify.departure import both_steps, frozen_dtype
 from torchsan.verify.distribution import Uncomparable, distribution_difference, draws
 from torchsan.verify.methods import CAPTURE_LIMIT, Captured, capture
-from torchsan.verify.sizes import TOGETHER, resized
-from torchsan.verify.subject import Outcome, OutOfTime, attributes_of, identical, tensors_of
+from torchsan.verify.noise import is_noise
+from torchsan.verify.sizes import TOGETHER
+from torchsan.verify.subject import Outcome, attributes_of, identical, tensors_of
+from torchsan.verify.timing import OutOfTime, ran_out
 from torchsan.verify.truth import Truth
 from torchsan.verify.variants import Variant
 
@@ -42,8 +44,9 @@ class Trial:
     check_seconds: float = 0.0
     changes: list[LiveChange] = field(default_factory=list)
     skipped: str = ""
-    cut_short: bool = False
+    untried: dict[str, None] = field(default_factory=dict)
     fixed_arguments: bool = False
+    kept_mode: bool = False
     draws_otherwise: bool | None = None
     in_distribution: set[str] = field(default_factory=set)
     # What only compiled models have; a wrong gradient counts as much as a wrong value.
@@ -51,11 +54,19 @@ class Trial:
 
     @property
     def outcome(self) -> str:
+        if self.counterexamples or (self.compiled is not None and self.compiled.departs):
+            return "unfaithful"
+        if self.out_of_time or (self.captured is not None and self.untried and not self.skipped):
+            # What was not compared does not agree.
+            return "unfinished"
         if self.captured is None or not self.tried or self.skipped:
-            # What was never compared is not faithful.
             return "failed"
-        departs = self.compiled is not None and bool(self.compiled.departs)
-        return "unfaithful" if self.counterexamples or departs else "faithful"
+        return "faithful"
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether capturing alone took longer than it may."""
+        return ran_out(self.error)
 
 
 def export_example(truth: Truth) -> list[object]:
@@ -67,7 +78,7 @@ def export_example(truth: Truth) -> list[object]:
             for leaf, dim in dimension.axes:
                 size = dimension.accepted[0]
                 leaves[leaf] = leaves[leaf].detach().index_select(dim, torch.arange(size) % 1)
-    if truth.subject.run(leaves, seed=subject.seed).error is not None:
+    if truth.subject.run(subject.plan(leaves)).error is not None:
         return list(subject.leaves)
     return leaves
 
@@ -121,32 +132,18 @@ def check(trial: Trial, truth: Truth, deadline: float) -> None:
     """Every variant that eager accepts; a column known to be wrong is not tried further."""
     started = time.perf_counter()
     assert trial.captured is not None
+    trial.untried.update(truth.untried)
     for variant, want in truth.pairs:
-        if variant.column in trial.counterexamples or (variant.double and not trial.captured.can_widen):
-            continue
-        if variant.dimension == TOGETHER and any(c.variant.kind == "size" for c in trial.counterexamples.values()):
-            # One of them is known to be wrong: together they tell nothing new.
+        if _says_nothing_new(trial, variant) or _is_part_of_the_capture(trial, truth, variant):
             continue
         if time.perf_counter() > deadline:
-            trial.cut_short = True
-            break
-        if variant.left_out and trial.captured.fixes_arguments:
-            # Part of what such a capture is, and loud: said in the table, no reason to call it unfaithful.
-            trial.fixed_arguments = True
+            trial.untried.setdefault(variant.column)
             continue
-        if variant.column in trial.in_distribution or any(c.in_distribution for c in trial.counterexamples.values()):
-            # Comparing distributions takes many runs: one input a column is enough, one difference is, too.
-            continue
-        used_again = trial.captured.unspoiled is not None
         try:
-            found = disagreement(trial, truth, variant, want)
-            if found is not None and used_again:
-                # An earlier run may be to blame: what counts is a fresh copy.
-                trial.captured.unspoiled = None
-                found = disagreement(trial, truth, variant, want)
+            found = _confirmed(trial, truth, variant, want)
         except OutOfTime:
             # No answer is no agreement.
-            trial.cut_short = True
+            trial.untried.setdefault(variant.column)
             continue
         except Uncomparable:
             trial.skipped = "it draws random numbers of its own, and how many results there are depends on them"
@@ -159,12 +156,50 @@ def check(trial: Trial, truth: Truth, deadline: float) -> None:
     trial.check_seconds = time.perf_counter() - started
 
 
+def _says_nothing_new(trial: Trial, variant: Variant) -> bool:
+    assert trial.captured is not None
+    wrong = trial.counterexamples
+    if variant.column in wrong or (variant.double and not trial.captured.can_widen):
+        return True
+    if variant.dimension == TOGETHER and any(found.variant.kind == "size" for found in wrong.values()):
+        # One of them is known to be wrong: together they tell nothing new.
+        return True
+    if variant.needs and (variant.needs in wrong or "calls" in wrong):
+        return True
+    # Comparing distributions takes many runs: one input a column is enough, one difference is, too.
+    return variant.column in trial.in_distribution or any(found.in_distribution for found in wrong.values())
+
+
+def _is_part_of_the_capture(trial: Trial, truth: Truth, variant: Variant) -> bool:
+    """What a capture is made for, and said in the table: no reason to call it unfaithful."""
+    assert trial.captured is not None
+    if variant.left_out and trial.captured.fixes_arguments:
+        trial.fixed_arguments = True
+        return True
+    if variant.kind == "mode" and not truth.subject.model.training and trial.captured.fixes_mode:
+        # Captured for use: nobody trains a trace.
+        trial.kept_mode = True
+        return True
+    return False
+
+
+def _confirmed(trial: Trial, truth: Truth, variant: Variant, want: Outcome) -> Counterexample | None:
+    assert trial.captured is not None
+    used_again = trial.captured.unspoiled is not None
+    found = disagreement(trial, truth, variant, want)
+    if found is not None and used_again:
+        # An earlier run may be to blame: what counts is a fresh copy.
+        trial.captured.unspoiled = None
+        found = disagreement(trial, truth, variant, want)
+    return found
+
+
 def draws_otherwise(trial: Trial, truth: Truth) -> bool:
     """Whether a capture draws random numbers, but not those that eager draws with the same random state."""
     if trial.draws_otherwise is None:
         assert trial.captured is not None
-        subject, run = truth.subject, trial.captured.run
-        same, other = (run(subject, subject.leaves, seed=subject.seed + step, calls=1, double=False) for step in (0, 1))
+        subject = truth.subject
+        same, other = (trial.captured.run(subject, subject.plan(seed=subject.seed + step)) for step in (0, 1))
         trial.draws_otherwise = truth.random and draws(truth.example, same) and draws(same, other)
     return trial.draws_otherwise
 
@@ -172,17 +207,9 @@ def draws_otherwise(trial: Trial, truth: Truth) -> bool:
 def disagreement(trial: Trial, truth: Truth, variant: Variant, want: Outcome) -> Counterexample | None:
     captured, subject = trial.captured, truth.subject
     assert captured is not None
-    leaves = variant.leaves(subject)
-    got = captured.run(
-        subject,
-        leaves,
-        seed=variant.seed,
-        calls=variant.calls,
-        double=variant.double,
-        left_out=variant.left_out,
-    )
-    if isinstance(got.error, OutOfTime):
-        raise got.error
+    got = captured.run(subject, variant.plan(subject))
+    if ran_out(got.error):
+        raise OutOfTime(str(got.error))
     found = difference(
         want,
         got,
@@ -197,11 +224,13 @@ def disagreement(trial: Trial, truth: Truth, variant: Variant, want: Outcome) ->
         over_many = distribution_difference(subject, captured, variant)
         trial.in_distribution.add(variant.column)
         return Counterexample(variant, over_many, want, got, in_distribution=True) if over_many else None
-    if found.kind == "values" and not truth.is_stable(variant, want, captured.tolerance):
+    if found.kind == "values" and is_noise(subject, variant, want, got, captured.tolerance, truth.random):
         return None
-    if variant.double and frozen_dtype(*both_steps(subject, captured, leaves, variant.seed, double=True)) is None:
-        # Torch's own layers cannot be converted after tracing: no line of the user's to blame.
-        return None
+    if variant.double:
+        leaves = variant.leaves(subject)
+        if frozen_dtype(*both_steps(subject, captured, leaves, variant.seed, double=True)) is None:
+            # Torch's own layers cannot be converted after tracing: no line of the user's to blame.
+            return None
     return Counterexample(variant, found, want, got)
 
 
@@ -219,10 +248,10 @@ def _simpler(truth: Truth, variant: Variant) -> list[Variant]:
         dimension = next((d for d in truth.sizes.dimensions if d.label == variant.dimension), None)
         if dimension:
             for size in range(2, min(4, dimension.size)):
-                edits: dict[int, str] = {}
-                for leaf, dim in dimension.axes:
-                    edits[leaf] = resized([(dim, subject.leaves[leaf].shape[dim], size)])
-                options.append(replace(variant, edits=edits, label=f"{dimension.label}: {dimension.size} → {size}"))
+                edits = dimension.edits(subject, size)
+                if edits is not None:
+                    label = f"{dimension.label}: {dimension.size} → {size}"
+                    options.append(replace(variant, edits=edits, label=label))
         options = [o for o in options if set(o.edits) == set(variant.edits)]
     return options[:8]
 
@@ -234,7 +263,7 @@ def shrink(found: Counterexample, trial: Trial, truth: Truth, deadline: float) -
     for option in _simpler(truth, found.variant):
         if time.perf_counter() > deadline:
             break
-        want, again = truth.accept(option), None
+        want, again = truth.ask(option), None
         with contextlib.suppress(OutOfTime, Uncomparable):
             again = disagreement(trial, truth, option, want) if want is not None else None
         if again is not None and again.difference.kind == found.difference.kind:

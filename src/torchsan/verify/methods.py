@@ -15,11 +15,15 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from torchsan import compat_capture
+from torchsan.model import Place
 from torchsan.verify.compare import Tolerance, flatten
 from torchsan.verify.compiled import BACKENDS
+from torchsan.verify.frames import user_places
 from torchsan.verify.onnx_runner import OnnxRunner
 from torchsan.verify.subject import (
     Outcome,
+    Plan,
     Subject,
     identical,
     one_line,
@@ -27,8 +31,8 @@ from torchsan.verify.subject import (
     run_calls,
     seed_everything,
     tensors_of,
-    time_limit,
 )
+from torchsan.verify.timing import time_limit
 
 # In the order in which they are preferred when several are faithful.
 METHODS = {
@@ -68,6 +72,11 @@ class Captured:
     live_changes: list[str] = field(default_factory=list)
     source: str = ""
     unsaved: str = ""
+    # Why the plain call does not work, where what was captured is a wrapper.
+    refused: str = ""
+    unchecked: bool = False
+    # The user's lines that made an exporter decide something by a size, by the key of what it decided.
+    asked: dict[int, Place] = field(default_factory=dict)
     unspoiled: Callable[..., Any] | None = None
 
     @property
@@ -75,26 +84,27 @@ class Captured:
         """Whether it takes the arguments of its example, no fewer: all but those that keep the signature."""
         return self.method not in ("jit.script", *BACKENDS)
 
-    def run(
-        self,
-        subject: Subject,
-        leaves: list[Any],
-        *,
-        seed: int,
-        calls: int,
-        double: bool,
-        left_out: tuple[str, ...] = (),
-    ) -> Outcome:
+    @property
+    def fixes_mode(self) -> bool:
+        """Whether train and eval are decided when it is made, whatever is called later."""
+        return self.method not in ("jit.script", *BACKENDS)
+
+    def run(self, subject: Subject, plan: Plan) -> Outcome:
         subject.reset()
-        kept, self.unspoiled = None if double else self.unspoiled, None
-        with quiet():
-            module = kept or self.fresh()
-            if double:
-                module = module.double()  # type: ignore[attr-defined]
+        moved = plan.double or plan.training is not None
+        kept, self.unspoiled = None if moved else self.unspoiled, None
+        try:
+            with quiet():
+                module = plan.prepared(kept or self.fresh())
+                if plan.training is not None and hasattr(self.artifact, "module"):
+                    # Exported modules have no mode to be switched; copies of them forget to say so.
+                    self.artifact.module().train(plan.training)
+        except NotImplementedError as error:
+            return Outcome(error=error)
         before = tensors_of(module)
-        outcome = run_calls(self.function(module, subject), subject, leaves, seed=seed, calls=calls, left_out=left_out)
+        outcome = run_calls(self.function(module, subject), subject, plan)
         outcome.state = tensors_of(module)
-        if not double and outcome.error is None and self.writes_nothing and _same_state(before, outcome.state):
+        if not moved and outcome.error is None and self.writes_nothing and _same_state(before, outcome.state):
             self.unspoiled = module
         return outcome
 
@@ -205,22 +215,35 @@ def _needs_binding(subject: Subject) -> bool:
 
 
 def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
+    try:
+        return _traced(subject, model)
+    except torch.jit.TracingCheckError:
+        # State or chance: torch's own check refuses, and without it people trace it all the same.
+        refused = "two runs of forward with the same input were not the same"
+        return _traced(subject, subject.fresh(), refused)
+
+
+def _traced(subject: Subject, model: torch.nn.Module, unchecked: str = "") -> Captured:
     args, _ = subject.inputs()
     bound = _needs_binding(subject)
+    refused = unchecked or ("it takes tensors alone, by position" if bound else "")
+    options = {"check_trace": False} if unchecked else {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        seed_everything(subject.seed)
         if not bound:
             try:
-                traced = torch.jit.trace(model, args)
+                traced = torch.jit.trace(model, args, **options)
             except RuntimeError as error:
                 if not _about_output_types(error):
                     raise
-                bound = True
+                bound, refused = True, one_line(error)
         if bound:
             leaves = pytree.tree_leaves(subject.inputs())
             tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-            traced = torch.jit.trace(Bound(model, subject), tensors)
+            traced = torch.jit.trace(Bound(model, subject), tensors, **options)
     changed = _restore(subject.model, model)
+    _restore_capture(subject.model, traced, "model." if bound else "")
     fresh, unsaved = saved(traced)
     seen = [(w.filename, w.lineno, str(w.message)) for w in caught if "TracerWarning" in w.category.__name__]
     return Captured(
@@ -233,6 +256,8 @@ def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
         can_widen=fresh() is not traced,
         live_changes=changed,
         unsaved=unsaved,
+        refused=refused,
+        unchecked=bool(unchecked),
     )
 
 
@@ -255,6 +280,17 @@ def _restore(pristine: torch.nn.Module, used: torch.nn.Module) -> list[str]:
                             changed.append(f"{path}.{name}".lstrip("."))
                         now.detach().copy_(value.detach())
     return changed
+
+
+def _restore_capture(pristine: torch.nn.Module, traced: Any, prefix: str) -> None:
+    """What the model bound anew while it was traced, the trace still has as it was: written to, too."""
+    start = tensors_of(pristine)
+    with torch.no_grad():
+        for source in ("named_parameters", "named_buffers"):
+            for name, tensor in getattr(traced, source, list)():
+                value = start.get(name.removeprefix(prefix))
+                if value is not None and _alike(value, tensor):
+                    tensor.detach().copy_(value)
 
 
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -311,8 +347,11 @@ def _export(
 ) -> Captured:
     args, kwargs = subject.inputs(example)
     shapes = dynamic_shapes(subject, varying) if varying else None
-    program = torch.export.export(model, args, kwargs or None, dynamic_shapes=shapes, strict=strict)
-    return Captured(name, graph_copies(program), program, example=example, dynamic=shapes)
+    asked: dict[int, Place] = {}
+    with compat_capture.asking(lambda key: asked.update((key, place) for place in user_places(1))):
+        program = torch.export.export(model, args, kwargs or None, dynamic_shapes=shapes, strict=strict)
+    fresh = graph_copies(program)
+    return Captured(name, fresh, program, example=example, dynamic=shapes, asked=asked, can_widen=True)
 
 
 def graph_copies(program: Any) -> Callable[[], Any]:

@@ -7,18 +7,21 @@ and of shapes. A read-out can be made to give the value of another run: what a c
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from torchsan.model import Place
 from torchsan.model.capture_events import ReadOut
 from torchsan.verify.compare import flatten
-from torchsan.verify.frames import Use, text_of, use_at, user_places
-from torchsan.verify.subject import Outcome, Subject, quiet, seed_everything, time_limit
+from torchsan.verify.frames import Use, is_users, text_of, use_at, user_places
+from torchsan.verify.subject import Outcome, Plan, Subject, quiet, seed_everything, tensors_of
+from torchsan.verify.timing import time_limit
 
 KINDS = {
     "__bool__": "bool",
@@ -37,6 +40,7 @@ KINDS = {
 # Functions of torch that answer with a Python truth value.
 QUESTIONS = ("equal", "allclose", "is_nonzero")
 Key = tuple[str, int, int, str]
+How = Literal["tracing", "plain", "sizes"]
 
 
 @dataclass
@@ -47,6 +51,7 @@ class Site:
     source: Literal["data", "shape"]
     places: list[Place]
     value: Any
+    call: int = 0
 
     @property
     def key(self) -> Key:
@@ -67,7 +72,7 @@ class Site:
         )
 
     def _use(self, place: Place) -> Use:
-        if self.kind == "iter":
+        if self.kind in ("iter", "list"):
             return "loop"
         if self.kind in ("numpy", "tolist"):
             return use_at(place) or "array"
@@ -79,10 +84,12 @@ class Recording:
     sites: list[Site] = field(default_factory=list)
     outcome: Outcome = field(default_factory=Outcome)
 
-    def by_key(self) -> dict[Key, list[Site]]:
+    def by_key(self, call: int | None = None) -> dict[Key, list[Site]]:
+        """The read-outs of all calls, or of one, by where they are made."""
         found: dict[Key, list[Site]] = {}
         for site in self.sites:
-            found.setdefault(site.key, []).append(site)
+            if call is None or site.call == call:
+                found.setdefault(site.key, []).append(site)
         return found
 
 
@@ -122,10 +129,12 @@ def _from_shape(tensor: torch.Tensor) -> bool:
 class Recorder:
     """Replaces the read-out methods of Tensor for as long as the context lasts."""
 
-    def __init__(self, force: dict[Key, list[Any]] | None = None) -> None:
+    def __init__(self, force: dict[Key, list[Any]] | None = None, sizes: bool = False) -> None:
+        self.sizes = sizes
         self.recording = Recording()
         self.force = force or {}
         self.used: dict[Key, int] = {}
+        self.call = 0
         self.inside = False
         self.limit = 20_000
 
@@ -153,8 +162,8 @@ class Recorder:
         args: Any,
         kwargs: Any,
     ) -> Any:
-        by_shape = kind in ("len", "iter") or _from_shape(tensor)
-        site = Site(kind, "shape" if by_shape else "data", places, None)
+        by_shape = kind in ("len", "iter", "size") or _from_shape(tensor)
+        site = Site(kind, "shape" if by_shape else "data", places, None, self.call)
         result = original(tensor, *args, **kwargs)
         if kind == "iter":
             result = list(result)
@@ -165,6 +174,42 @@ class Recorder:
         result = self._forced(site, result)
         return iter(result) if kind == "iter" else result
 
+    def next_call(self) -> None:
+        """Every call reads the old values from the first on, as a capture does."""
+        self.used.clear()
+
+    def listed(self, result: Any) -> Any:
+        places = [] if self.inside or len(self.recording.sites) >= self.limit else user_places()
+        if not places:
+            return result
+        site = Site("list", "shape", places, len(result), self.call)
+        self.recording.sites.append(site)
+        return self._forced(site, result)
+
+    def _size_reader(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Sizes that the user's own line asks for; torch's Python asks for them all the time."""
+        seen = self._wrapper("size", original)
+
+        def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if self.inside or not is_users(sys._getframe(1).f_code.co_filename):
+                return original(tensor, *args, **kwargs)
+            return seen(tensor, *args, **kwargs)
+
+        return read
+
+    def _replacements(self) -> list[tuple[Any, str, Any]]:
+        found: list[tuple[Any, str, Any]] = []
+        owners = [(torch.Tensor, name, kind) for name, kind in KINDS.items()]
+        owners += [(owner, name, "bool") for owner in (torch, torch.Tensor) for name in QUESTIONS]
+        for owner, name, kind in owners:
+            if hasattr(owner, name):
+                found.append((owner, name, self._wrapper(kind, getattr(owner, name))))
+        if self.sizes:
+            tensor = torch.Tensor
+            found += [(tensor, name, self._size_reader(getattr(tensor, name))) for name in ("size", "numel")]
+            found.append((tensor, "shape", property(self._size_reader(lambda t: torch._C.TensorBase.size(t)))))
+        return found
+
     def _forced(self, site: Site, result: Any) -> Any:
         values = self.force.get(site.key)
         if values is None:
@@ -172,7 +217,7 @@ class Recorder:
         index = self.used.get(site.key, 0)
         self.used[site.key] = index + 1
         value = values[min(index, len(values) - 1)]
-        if site.kind != "iter":
+        if site.kind not in ("iter", "list"):
             return value
         if value > len(result):
             raise IndexError(f"{value} rows wanted, {len(result)} there")
@@ -180,20 +225,33 @@ class Recorder:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[Recording]:
-        targets: list[tuple[Any, str, str]] = [(torch.Tensor, name, kind) for name, kind in KINDS.items()]
-        targets += [(owner, name, "bool") for owner in (torch, torch.Tensor) for name in QUESTIONS]
-        targets = [(owner, name, kind) for owner, name, kind in targets if hasattr(owner, name)]
-        kept = [(owner, name, vars(owner).get(name)) for owner, name, _ in targets]
+        replacements = self._replacements()
+        kept = [(owner, name, vars(owner).get(name)) for owner, name, _ in replacements]
         try:
-            for owner, name, kind in targets:
-                setattr(owner, name, self._wrapper(kind, getattr(owner, name)))
-            yield self.recording
+            for owner, name, replacement in replacements:
+                setattr(owner, name, replacement)
+            with _Lists(self):
+                yield self.recording
         finally:
             for owner, name, original in kept:
                 if original is None:
                     delattr(owner, name)
                 else:
                     setattr(owner, name, original)
+
+
+class _Lists(TorchFunctionMode):  # type: ignore[misc]
+    """How many tensors a function of torch gave (`split`, `unbind`): a capture keeps the number."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if type(result) in (tuple, list) and result and all(isinstance(item, torch.Tensor) for item in result):
+            return self.recorder.listed(result)
+        return result
 
 
 class _Watched(torch.nn.Module):  # type: ignore[misc]
@@ -216,36 +274,38 @@ class _Watched(torch.nn.Module):  # type: ignore[misc]
         return tuple(found) if found else tensors[0] + 0 if tensors else torch.zeros(())
 
 
-def probe(
-    subject: Subject,
-    leaves: list[Any],
-    *,
-    seed: int,
-    tracing: bool = True,
-    force: dict[Key, list[Any]] | None = None,
-    double: bool = False,
-    calls: int = 1,
-) -> Recording:
-    """Run a fresh copy once (under the tracer, so that sizes count) and record its read-outs."""
-    model = subject.fresh()
-    if double:
-        model = model.double()
+def probe(subject: Subject, plan: Plan, how: How = "tracing", force: dict[Key, list[Any]] | None = None) -> Recording:
+    """Run a fresh copy and record its read-outs: under the tracer, where sizes are read out as values are,
+    plainly, or plainly with every size that the user's lines ask for.
+    """
+    model = plan.prepared(subject.fresh())
+    recorder = Recorder(force, sizes=how == "sizes")
+    outcome = recorder.recording.outcome
+    seed_everything(plan.seed)
+    try:
+        with quiet(), time_limit(subject.limit), recorder.active():
+            for number, leaves in enumerate(plan.calls):
+                recorder.call = number
+                recorder.next_call()
+                outcome.outputs += _watched_call(subject, model, leaves, how == "tracing" and not number)
+    except (Exception, SystemExit) as error:
+        outcome.error = error
+    outcome.state = tensors_of(model)
+    return recorder.recording
+
+
+def _watched_call(subject: Subject, model: torch.nn.Module, leaves: list[Any], tracing: bool) -> list[Any]:
     args, kwargs = subject.inputs(leaves)
     values = pytree.tree_leaves((args, kwargs))
     watched = _Watched(model, subject, values)
     tensors = tuple(values[i] for i in subject.tensors)
-    recorder = Recorder(force)
-    recording = recorder.recording
-    seed_everything(seed)
+    if not tracing or not tensors:
+        watched(*tensors)
+        return list(watched._given[2])
     try:
-        with quiet(), time_limit(subject.limit), recorder.active():
-            if tracing and tensors:
-                torch.jit.trace(watched, tensors, check_trace=False, strict=False)
-            else:
-                for _ in range(calls):
-                    watched(*tensors)
-    except (Exception, SystemExit) as error:
+        torch.jit.trace(watched, tensors, check_trace=False, strict=False)
+    except (Exception, SystemExit):
+        # The tracer may dislike a result that the model has long computed.
         if not watched._given[2]:
-            recording.outcome.error = error
-    recording.outcome.outputs = list(watched._given[2])[:calls]
-    return recording
+            raise
+    return list(watched._given[2])[:1]

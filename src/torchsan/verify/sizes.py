@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -11,18 +12,29 @@ from torchsan.verify.subject import Outcome, Subject
 from torchsan.verify.variants import Variant
 
 Axis = tuple[int, int]
-LARGEST = 4_000_000
+Accept = Callable[[Variant], Outcome | None]
+LARGEST, JOINT_RUNS = 4_000_000, 60
 TOGETHER = "several sizes"
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """Axes (leaf, dim) that vary together, and sizes that eager accepts."""
+    """Axes (leaf, dim) that vary together, and sizes (of the first) that eager accepts.
+
+    Where they do not all vary by the same step (a map and its half), `units` are their steps.
+    """
 
     axes: tuple[Axis, ...]
     size: int
     label: str
     accepted: tuple[int, ...] = ()
+    units: tuple[int, ...] = ()
+
+    def edits(self, subject: Subject, new: int) -> dict[int, str] | None:
+        """The inputs with another size of the first axis; None when there is no such size."""
+        units = self.units or (1,) * len(self.axes)
+        steps, rest = divmod(new - self.size, units[0])
+        return None if rest else _edits(subject, self.axes, [steps * unit for unit in units])
 
 
 @dataclass
@@ -54,16 +66,24 @@ def _candidates(size: int) -> list[int]:
     return [s for s in dict.fromkeys([*larger, *smaller]) if s > 1 and s != size] + [1] * (size != 1)
 
 
-def _edits(subject: Subject, axes: Iterable[Axis], step: int, ratio: float | None = None) -> dict[int, str] | None:
-    """Edits that change every axis by `step` (or by a ratio); None when a tensor would get too large."""
+def _edits(subject: Subject, axes: Iterable[Axis], steps: Iterable[int]) -> dict[int, str] | None:
+    """Edits that change every axis by its step; None when a tensor would get too large or empty."""
     wanted: dict[int, list[tuple[int, int, int]]] = {}
-    for leaf, dim in axes:
-        old = subject.leaves[leaf].shape[dim]
-        new = round(old * ratio) if ratio else old + step
-        if new < 1 or old < 1 or subject.leaves[leaf].numel() // old * new > LARGEST:
+    elements: dict[int, int] = {}
+    for (leaf, dim), step in zip(axes, steps, strict=True):
+        old = size_of(subject, (leaf, dim))
+        new = old + step
+        if new < 1 or old < 1:
             return None
+        elements[leaf] = elements.get(leaf, subject.leaves[leaf].numel()) // old * new
         wanted.setdefault(leaf, []).append((dim, old, new))
+    if any(number > LARGEST for number in elements.values()):
+        return None
     return {leaf: resized(dims) for leaf, dims in wanted.items()}
+
+
+def size_of(subject: Subject, axis: Axis) -> int:
+    return int(subject.leaves[axis[0]].shape[axis[1]])
 
 
 def _groups(subject: Subject, axis: Axis, axes: list[Axis], every: list[Axis]) -> Iterator[tuple[Axis, ...]]:
@@ -102,22 +122,24 @@ def _axes(subject: Subject) -> list[Axis]:
 class Finder:
     """Tries sizes in eager mode within a number of runs."""
 
-    def __init__(self, subject: Subject, accept: object, runs: int) -> None:
+    def __init__(self, subject: Subject, accept: Accept, runs: int, over: Callable[[], bool]) -> None:
         self.subject = subject
         self.accept = accept
+        self.over = over
         self.runs = runs
         self.sizes = Sizes()
+        self.undecided: list[str] = []
 
-    def attempt(self, group: tuple[Axis, ...], size: int, new: int, label: str) -> bool:
-        edits = _edits(self.subject, group, new - size)
-        return self._accepted(edits, f"{label}: {size} → {new}", label)
+    def attempt(self, dimension: Dimension, new: int) -> bool:
+        text = f"{dimension.label}: {dimension.size} → {new}"
+        return self._accepted(dimension.edits(self.subject, new), text, dimension.label)
 
     def _accepted(self, edits: dict[int, str] | None, text: str, label: str) -> bool:
         if edits is None or self.runs <= 0:
             return False
         self.runs -= 1
         variant = Variant("size", text, edits, seed=self.subject.seed, dimension=label)
-        outcome: Outcome | None = self.accept(variant)  # type: ignore[operator]
+        outcome = self.accept(variant)
         if outcome is None:
             return False
         self.sizes.variants.append((variant, outcome))
@@ -129,59 +151,142 @@ class Finder:
         for axis in sorted(axes, key=lambda a: (a[1], a[0])):
             if axis in done:
                 continue
+            if self.over() or self.runs <= 0:
+                self.undecided.append(_label(self.subject, (axis,)))
+                continue
             free = [a for a in axes if a not in done]
-            dimension = self._dimension(axis, free, axes)
-            if dimension:
-                done.update(dimension.axes)
-                self.sizes.dimensions.append(dimension)
+            self._keep(self._dimension(axis, free, axes), done)
+        self._hanging_together(axes, done)
         self._all_together(axes)
         self._several_dimensions()
+        if self.over() and len(axes) > 1 and not self.undecided:
+            self.undecided.append(TOGETHER)
         return self.sizes
+
+    def _keep(self, dimension: Dimension | None, done: set[Axis]) -> None:
+        if dimension:
+            done.update(dimension.axes)
+            self.sizes.dimensions.append(dimension)
+
+    def _hanging_together(self, axes: list[Axis], done: set[Axis]) -> None:
+        """Axes that could not vary alone: those that eager lets grow in proportion, made as few as it can be."""
+        tried: set[tuple[Axis, ...]] = set()
+        # Most models reject all of this: its runs are its own, so that the rest is not starved.
+        kept, self.runs = self.runs, self.runs + JOINT_RUNS
+        for axis in axes:
+            if axis in done or size_of(self.subject, axis) < 2:
+                continue
+            for start in starting_sets(self.subject, axis, axes):
+                if start in tried:
+                    continue
+                tried.add(start)
+                if self._doubled(start):
+                    group = self._fewest(start, axis)
+                    self._keep(self._proportional(group), done)
+                    break
+        self.runs = kept
+
+    def _doubled(self, group: tuple[Axis, ...]) -> bool:
+        """Whether eager accepts twice the size of all of them; what was only a question is not kept."""
+        edits = _edits(self.subject, group, [size_of(self.subject, axis) for axis in group])
+        accepted = self._accepted(edits, "", "")
+        if accepted:
+            self.sizes.variants.pop()
+        return accepted
+
+    def _fewest(self, group: tuple[Axis, ...], axis: Axis) -> tuple[Axis, ...]:
+        """Leave out one axis after another as long as eager goes on accepting it."""
+        for other in group:
+            fewer = tuple(a for a in group if a != other)
+            if other != axis and fewer and self._doubled(fewer):
+                group = fewer
+        return group
+
+    def _proportional(self, group: tuple[Axis, ...]) -> Dimension | None:
+        sizes = [size_of(self.subject, axis) for axis in group]
+        for divisor in dict.fromkeys((math.gcd(*sizes), *_divisors(math.gcd(*sizes)), 1)):
+            units = tuple(size // divisor for size in sizes)
+            dimension = Dimension(group, sizes[0], _label(self.subject, group), units=units)
+            wanted = (sizes[0] + units[0], sizes[0] * 2, sizes[0] - units[0])
+            accepted = tuple(new for new in dict.fromkeys(wanted) if new > 1 and self.attempt(dimension, new))
+            if accepted:
+                return replace(dimension, accepted=accepted)
+        return None
 
     def _several_dimensions(self) -> None:
         """Each may vary alone and a capture still hold one to the other: height and width of a picture."""
-        axes = sorted({axis for dimension in self.sizes.dimensions for axis in dimension.axes})
         if len(self.sizes.dimensions) < 2:
             return
-        self._accepted(_edits(self.subject, axes, 1), f"{TOGETHER}: each one larger", TOGETHER)
-        spatial = [axis for axis in axes if axis[1] > 1]
-        if len(spatial) > 1:
-            self._accepted(_edits(self.subject, spatial, 0, 2.0), f"{TOGETHER}: twice the picture", TOGETHER)
+        self._accepted(self._combined(self.sizes.dimensions, 1), f"{TOGETHER}: each one larger", TOGETHER)
+        self._accepted(self._combined(self.sizes.dimensions, 0), f"{TOGETHER}: each twice as large", TOGETHER)
+        spatial = [d for d in self.sizes.dimensions if all(dim > 1 for _, dim in d.axes)]
+        if len(spatial) > 1 and len(spatial) < len(self.sizes.dimensions):
+            self._accepted(self._combined(spatial, 0), f"{TOGETHER}: twice the picture", TOGETHER)
+
+    def _combined(self, dimensions: list[Dimension], steps: int) -> dict[int, str] | None:
+        """Every dimension larger by some of its steps, or (0) twice as large."""
+        wanted: dict[Axis, int] = {}
+        for dimension in dimensions:
+            for axis, unit in zip(dimension.axes, dimension.units or (1,) * len(dimension.axes), strict=True):
+                wanted.setdefault(axis, unit * steps if steps else size_of(self.subject, axis))
+        return _edits(self.subject, wanted, wanted.values())
 
     def _all_together(self, axes: list[Axis]) -> None:
         """The batch, or the length, of all inputs at once, although some of them may go alone."""
         for dim in (0, 1):
             group = tuple(a for a in axes if a[1] == dim)
-            sizes = {self.subject.leaves[leaf].shape[dim] for leaf, _ in group}
+            sizes = {size_of(self.subject, axis) for axis in group}
             if len(group) < 2 or len(sizes) > 1 or any(d.axes == group for d in self.sizes.dimensions):
                 continue
-            size, label = sizes.pop(), _label(self.subject, group)
-            accepted = tuple(s for s in (size + 1, 1) if s != size and self.attempt(group, size, s, label))
+            size = sizes.pop()
+            dimension = Dimension(group, size, _label(self.subject, group))
+            accepted = tuple(s for s in (size + 1, 1) if s != size and self.attempt(dimension, s))
             if accepted:
-                self.sizes.dimensions.append(Dimension(group, size, label, accepted))
+                self.sizes.dimensions.append(replace(dimension, accepted=accepted))
 
     def _dimension(self, axis: Axis, free: list[Axis], every: list[Axis]) -> Dimension | None:
-        size = self.subject.leaves[axis[0]].shape[axis[1]]
+        size = size_of(self.subject, axis)
         for group in _groups(self.subject, axis, free, every):
-            label = _label(self.subject, group)
+            dimension = Dimension(group, size_of(self.subject, group[0]), _label(self.subject, group))
             accepted: list[int] = []
-            for new in _candidates(size):
+            for new in _candidates(dimension.size):
                 if new == 1 and axis[1] > 1:
                     # One pixel is no picture: exporters refuse it, and nobody asks for it.
                     continue
-                if (new == 1 or new > size * 2) and not accepted:
+                if (new == 1 or new > dimension.size * 2) and not accepted:
                     continue
-                enough = sum(a > size for a in accepted) >= 2 and new > size
-                if not enough and self.attempt(group, size, new, label):
+                enough = sum(a > dimension.size for a in accepted) >= 2 and new > dimension.size
+                if not enough and self.attempt(dimension, new):
                     accepted.append(new)
             if accepted:
-                return Dimension(group, size, label, tuple(accepted))
+                return replace(dimension, accepted=tuple(accepted))
         return self._batch_of_one(axis, free, size)
 
     def _batch_of_one(self, axis: Axis, free: list[Axis], size: int) -> Dimension | None:
         """The last resort for a first dimension: one is what people try, even where it only broadcasts."""
-        group = tuple(a for a in free if a[1] == 0 and self.subject.leaves[a[0]].shape[0] == size)
-        label = _label(self.subject, group) if group else ""
-        if axis[1] == 0 and axis == group[0] and size > 1 and self.attempt(group, size, 1, label):
-            return Dimension(group, size, label, (1,))
-        return None
+        group = tuple(a for a in free if a[1] == 0 and size_of(self.subject, a) == size)
+        if axis[1] != 0 or axis != group[0] or size <= 1:
+            return None
+        dimension = Dimension(group, size, _label(self.subject, group), (1,))
+        return dimension if self.attempt(dimension, 1) else None
+
+
+def _divisors(number: int) -> list[int]:
+    """Of which there are few, the larger first: steps that keep a size a multiple of 8, 4 or 2."""
+    return [d for d in (number // 2, number // 4, number // 8) if d > 1]
+
+
+def starting_sets(subject: Subject, axis: Axis, axes: list[Axis]) -> list[tuple[Axis, ...]]:
+    """Generous sets of axes that may have to grow in proportion, the likeliest first."""
+    grown = [a for a in axes if size_of(subject, a) > 1]
+    pictures = [a for a in grown if a[1] >= 2]
+    options = [
+        pictures,
+        [a for a in grown if a[0] == axis[0] and a[1] >= 2],
+        [a for a in grown if a[1] == axis[1]],
+        [a for a in grown if a[1] <= 1],
+        [a for a in grown if a[1] != 1],
+        [a for a in grown if a[0] == axis[0]],
+        grown,
+    ]
+    return list(dict.fromkeys(tuple(sorted(option)) for option in options if axis in option))

@@ -22,6 +22,7 @@ from torchsan.errors import UsageError
 from torchsan.model import Finding
 from torchsan.verify.api import FunctionModule
 from torchsan.verify.compare import Tolerance
+from torchsan.verify.frames import calling_place
 from torchsan.verify.hunt import Trial, attribute_changes, check, tensor_changes
 from torchsan.verify.judging import Judge
 from torchsan.verify.methods import Captured, graph_copies, saved
@@ -159,6 +160,7 @@ def _checked(
     given = before or Before(call.model, call.args, call.kwargs)
     model = given.model if isinstance(given.model, torch.nn.Module) else FunctionModule(given.model)
     subject = Subject(model, given.args, given.kwargs, limit=max(1.0, seconds / 4))
+    subject.home = subject.capture = calling_place()
     deadline = time.perf_counter() + seconds
     truth = Truth(subject, time.perf_counter() + seconds * 0.5)
     try:

@@ -6,7 +6,7 @@ import contextlib
 import dis
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
@@ -21,14 +21,18 @@ from torchsan.model.source import shown_path, source_line
 from torchsan.verify.frames import frames, is_users, place_of, text_of, user_places
 from torchsan.verify.slots import Slot, copied, function_of, slots_of
 from torchsan.verify.subject import (
+    Outcome,
+    Plan,
     Subject,
     attributes_of,
     fingerprint,
     identical,
     quiet,
+    run_calls,
     seed_everything,
-    time_limit,
+    tensors_of,
 )
+from torchsan.verify.timing import time_limit
 
 _WRITES = {"STORE_GLOBAL", "STORE_DEREF"}
 _READS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST"}
@@ -172,25 +176,37 @@ def _instruction_place(code: CodeType, step: dis.Instruction) -> Place:
     )
 
 
-def changed_attributes(subject: Subject, calls: int = 3) -> list[str]:
-    """Plain attributes that differ after a call from before it."""
-    model = subject.fresh()
-    before = attributes_of(model)
-    seed_everything(subject.seed)
+def changed_names(subject: Subject, plan: Plan) -> list[str]:
+    """Attributes that differ after a call from before it, and parameters or buffers that are bound anew."""
+    model = plan.prepared(subject.fresh())
+    before, bound = attributes_of(model), _bindings(model)
+    seed_everything(plan.seed)
     changed: dict[str, None] = {}
     with quiet(), contextlib.suppress(Exception, SystemExit), time_limit(subject.limit):
-        for _ in range(calls):
-            args, kwargs = subject.inputs()
+        for leaves in plan.calls:
+            args, kwargs = subject.inputs(leaves, plan.left_out)
             model(*args, **kwargs)
-            after = attributes_of(model)
+            after, now = attributes_of(model), _bindings(model)
             changed.update(dict.fromkeys(n for n in after if after[n] != before.get(n)))
-            before = after
+            changed.update(dict.fromkeys(n for n in now if now[n] is not bound.get(n)))
+            before, bound = after, now
     return list(changed)
 
 
-def attribute_uses(subject: Subject, names: list[str], leaves: list[Any], calls: int = 2) -> list[StateUse]:
-    """The user's lines that read and write the given attributes."""
-    model = subject.fresh()
+def _bindings(model: torch.nn.Module) -> dict[str, Any]:
+    """Which tensor every parameter, buffer and plain attribute is bound to."""
+    found = {}
+    for path, module in model.named_modules():
+        for store in (module._parameters, module._buffers, vars(module)):
+            for name, value in store.items():
+                if isinstance(value, torch.Tensor):
+                    found[f"{path}.{name}" if path else name] = value
+    return found
+
+
+def attribute_uses(subject: Subject, names: list[str], plan: Plan) -> list[StateUse]:
+    """The user's lines that read the given attributes and that bind them anew, the last binding first."""
+    model = plan.prepared(subject.fresh())
     owners = {(id(module), name.rpartition(".")[2]): name for name, module in _owners(model, names)}
     reads: dict[str, list[Place]] = {name: [] for name in names}
     writes: dict[str, list[Place]] = {name: [] for name in names}
@@ -208,22 +224,34 @@ def attribute_uses(subject: Subject, names: list[str], leaves: list[Any], calls:
         return original_get(self, attribute)
 
     def put(self: Any, attribute: str, value: Any) -> None:
-        note(writes, self, attribute)
+        # `self.t += 1` changes a tensor in place and then binds it to itself: nothing is bound anew.
+        if not isinstance(value, torch.Tensor) or _bound_to(self, attribute) is not value:
+            note(writes, self, attribute)
         original_set(self, attribute, value)
 
-    seed_everything(subject.seed)
+    seed_everything(plan.seed)
     torch.nn.Module.__getattribute__ = get
     torch.nn.Module.__setattr__ = put
     try:
         with quiet(), contextlib.suppress(Exception, SystemExit), time_limit(subject.limit):
-            for _ in range(calls):
-                args, kwargs = subject.inputs(leaves)
+            for leaves in (*plan.calls, *plan.calls)[: max(2, len(plan.calls))]:
+                args, kwargs = subject.inputs(leaves, plan.left_out)
                 model(*args, **kwargs)
     finally:
         del torch.nn.Module.__getattribute__
         torch.nn.Module.__setattr__ = original_set
+    bound = _bindings(model)
+    for name in names:
+        if name in bound:
+            # Of several the last is what the next call would have read.
+            writes[name].reverse()
     found = [StateUse(f"self.{n.rpartition('.')[2]}", tuple(writes[n]), tuple(reads[n])) for n in names]
     return [use for use in found if use.reads or use.writes]
+
+
+def _bound_to(module: torch.nn.Module, attribute: str) -> Any:
+    stores = (module.__dict__.get("_parameters", {}), module.__dict__.get("_buffers", {}), module.__dict__)
+    return next((store[attribute] for store in stores if attribute in store), None)
 
 
 def _owners(model: torch.nn.Module, names: list[str]) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -235,39 +263,83 @@ def _owners(model: torch.nn.Module, names: list[str]) -> Iterator[tuple[str, tor
 
 
 class _WriteWatch(TorchFunctionMode):  # type: ignore[misc]
-    """Finds the first operation after which one tensor is not what it was."""
+    """Finds the first operation (or assignment to a module) after which one tensor is not what it was.
 
-    def __init__(self, current: Any) -> None:
+    With `undo` it takes the change back, every time that it happens on that line.
+    """
+
+    def __init__(self, current: Callable[[], torch.Tensor], undo: bool = False) -> None:
         super().__init__()
         self.current = current
+        self.undo = undo
         self.value = current().detach().clone()
         self.place: Place | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if self.place is None:
-            with torch._C.DisableTorchFunction():
-                now = self.current().detach()
-                changed = not identical(now, self.value)
-            if changed:
-                self.place = next(iter(user_places(1)), None)
+        self.look()
         return result
 
+    def look(self) -> None:
+        if self.place is not None and not self.undo:
+            return
+        with torch._C.DisableTorchFunction():
+            now = self.current().detach()
+            if identical(now, self.value):
+                return
+            place = next(iter(user_places(1)), None)
+            first = self.place = self.place or place
+            if self.undo and place and first and (place.path, place.line) == (first.path, first.line):
+                self.current().data = self.value.clone()
 
-def tensor_write(subject: Subject, kind: str, name: str, leaves: list[Any]) -> TensorWrite:
+    @contextlib.contextmanager
+    def assignments(self) -> Iterator[None]:
+        original = torch.nn.Module.__setattr__
+
+        def put(module: Any, attribute: str, value: Any) -> None:
+            original(module, attribute, value)
+            self.look()
+
+        torch.nn.Module.__setattr__ = put
+        try:
+            yield
+        finally:
+            torch.nn.Module.__setattr__ = original
+
+
+def _current(model: torch.nn.Module, name: str) -> Callable[[], torch.Tensor]:
+    owner_name, _, leaf = name.rpartition(".")
+    owner = model.get_submodule(owner_name)
+    return lambda: getattr(owner, leaf)
+
+
+def tensor_write(subject: Subject, kind: str, name: str, plan: Plan) -> TensorWrite:
     """The user's line that changes an input, parameter or buffer in eager mode."""
-    model = subject.fresh()
-    args, kwargs = subject.inputs(leaves)
-    values = pytree.tree_leaves((args, kwargs))
+    model = plan.prepared(subject.fresh())
+    args, kwargs = subject.inputs(plan.calls[0], plan.left_out)
+    current, target = None, f"`{name}`"
     if kind == "input":
-        tensor = values[subject.names.index(name)]
+        tensor = pytree.tree_leaves((args, kwargs))[subject.names.index(name)]
         current, target = (lambda: tensor), f"input `{name}`"
-    else:
-        owner_name, _, leaf = name.rpartition(".")
-        owner = model.get_submodule(owner_name)
-        current, target = (lambda: getattr(owner, leaf)), f"`{name}`"
-    watch = _WriteWatch(current)
-    seed_everything(subject.seed)
-    with quiet(), contextlib.suppress(Exception, SystemExit), time_limit(subject.limit), watch:
+    watch = _WriteWatch(current or _current(model, name))
+    seed_everything(plan.seed)
+    with quiet(), contextlib.suppress(Exception, SystemExit), time_limit(subject.limit), watch, watch.assignments():
         model(*args, **kwargs)
     return TensorWrite(target, watch.place, text_of(watch.place) if watch.place else "")
+
+
+def undone_write(subject: Subject, name: str, plan: Plan, at_once: bool) -> tuple[TensorWrite, Outcome]:
+    """The line that writes to a parameter or buffer, and eager without that write: at once, or after every call."""
+    model = plan.prepared(subject.fresh())
+    watch = _WriteWatch(_current(model, name), undo=at_once)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with watch, watch.assignments():
+            result = model(*args, **kwargs)
+        if not at_once:
+            _current(model, name)().data = watch.value.clone()
+        return result
+
+    outcome = run_calls(call, subject, plan)
+    outcome.state = tensors_of(model)
+    return TensorWrite(f"`{name}`", watch.place, text_of(watch.place) if watch.place else ""), outcome

@@ -8,9 +8,7 @@ import inspect
 import io
 import logging
 import random
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,30 +20,7 @@ from torch.utils import _pytree as pytree
 
 from torchsan.errors import UsageError
 from torchsan.model import Place
-
-
-class OutOfTime(Exception):
-    """A run took longer than it may."""
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Stop Python code that runs too long, where the platform and the thread allow it."""
-    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    if not usable or signal.getsignal(signal.SIGALRM) not in (signal.SIG_DFL, signal.SIG_IGN, None):
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise OutOfTime(f"no answer after {seconds:.0f} s")
-
-    old = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
+from torchsan.verify.timing import time_limit
 
 
 def seed_everything(seed: int) -> None:
@@ -105,6 +80,25 @@ def copy_value(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:
         return value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model is to be called: the leaves of every call, the random state before the first, and in which mode."""
+
+    calls: tuple[list[Any], ...]
+    seed: int = 0
+    double: bool = False
+    left_out: tuple[str, ...] = ()
+    training: bool | None = None
+
+    def prepared(self, module: Any) -> Any:
+        """A module in the mode and precision that the plan asks for."""
+        if self.double:
+            module = module.double()
+        if self.training is not None and hasattr(module, "train"):
+            module.train(self.training)
+        return module
 
 
 @dataclass(slots=True)
@@ -185,6 +179,7 @@ class Subject:
     limit: float = 20.0
     origin: str = ""
     home: Place | None = None
+    capture: Place | None = None
     reset: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -239,20 +234,17 @@ class Subject:
         paths = pytree.tree_flatten_with_path((self.args, self.kwargs))[0]
         return [_leaf_name(path, parameters) for path, _ in paths]
 
-    def run(
-        self,
-        leaves: list[Any] | None = None,
-        *,
-        seed: int = 0,
-        calls: int = 1,
-        double: bool = False,
-        left_out: tuple[str, ...] = (),
-    ) -> Outcome:
-        """Eager on a fresh copy: the truth."""
-        model = self.fresh()
-        if double:
-            model = model.double()
-        outcome = run_calls(model, self, leaves, seed=seed, calls=calls, left_out=left_out)
+    def plan(self, leaves: list[Any] | None = None, *, seed: int | None = None, calls: int = 1) -> Plan:
+        """The same inputs (the example's unless others are given) for every call."""
+        given = self.leaves if leaves is None else leaves
+        return Plan((given,) * calls, self.seed if seed is None else seed)
+
+    def run(self, plan: Plan, prepare: Callable[[torch.nn.Module], None] | None = None) -> Outcome:
+        """Eager on a fresh copy: the truth. `prepare` may arm the copy first."""
+        model = plan.prepared(self.fresh())
+        if prepare is not None:
+            prepare(model)
+        outcome = run_calls(model, self, plan)
         outcome.state = tensors_of(model)
         outcome.attributes = attributes_of(model)
         return outcome
@@ -286,23 +278,15 @@ def detached(value: Any) -> Any:
     return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
-def run_calls(
-    function: Callable[..., Any],
-    subject: Subject,
-    leaves: list[Any] | None,
-    *,
-    seed: int,
-    calls: int = 1,
-    left_out: tuple[str, ...] = (),
-) -> Outcome:
+def run_calls(function: Callable[..., Any], subject: Subject, plan: Plan) -> Outcome:
     outcome = Outcome()
     try:
         with quiet(), time_limit(subject.limit):
-            seed_everything(seed)
-            for _ in range(calls):
-                args, kwargs = subject.inputs(leaves, left_out)
+            seed_everything(plan.seed)
+            for leaves in plan.calls:
+                args, kwargs = subject.inputs(leaves, plan.left_out)
                 outcome.outputs.append(detached(function(*args, **kwargs)))
-                outcome.inputs = [] if left_out else pytree.tree_leaves((args, kwargs))
+                outcome.inputs = [] if plan.left_out else pytree.tree_leaves((args, kwargs))
     except KeyboardInterrupt:
         raise
     except (Exception, SystemExit) as error:

@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from torchsan.verify.frames import user_places
-from torchsan.verify.subject import Subject, quiet, seed_everything, time_limit
+from torchsan.verify.subject import Subject, quiet, seed_everything
+from torchsan.verify.timing import time_limit
 from torchsan.verify.variants import Variant
 
 _COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "greater_equal", "less_equal",

@@ -10,13 +10,13 @@ import torch
 
 from torchsan.model import Finding, Place
 from torchsan.model.source import shown_path
-from torchsan.verify.departure import Step, alike, steps_of
+from torchsan.verify.departure import Step, first_unmatched, steps_of
 from torchsan.verify.frames import text_of
 from torchsan.verify.hunt import Counterexample, Trial
 from torchsan.verify.subject import Subject, quiet
 from torchsan.verify.truth import Truth
 
-MOST_MODULES, WINDOW = 500, 40
+MOST_MODULES = 500
 
 
 class Owners:
@@ -48,17 +48,6 @@ def with_ancestors(path: str) -> Iterator[str]:
         yield path
         path = path.rpartition(".")[0]
     yield ""
-
-
-def first_unmatched(eager: list[Step], captured: list[Step]) -> int | None:
-    """The first step of eager that the capture does not take; captures may take more steps of their own."""
-    at = 0
-    for index, step in enumerate(eager):
-        found = next((i for i in range(at, min(at + WINDOW, len(captured))) if alike(step, captured[i])), None)
-        if found is None:
-            return index
-        at = found + 1
-    return None
 
 
 def _chosen(trials: list[Trial]) -> tuple[Trial, Counterexample] | None:

@@ -5,20 +5,23 @@ A change of an input is a Python expression in `x`, the example: what is tried i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 
-from torchsan.verify.subject import Subject
+from torchsan.verify.subject import Plan, Subject
 
-Kind = Literal["example", "values", "size", "calls", "seed", "dtype", "arguments"]
+Kind = Literal["example", "values", "size", "calls", "seed", "dtype", "arguments", "mode"]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Edits by index of the leaf, and how often and with which random state to call."""
+    """Edits by index of the leaf, and how often and with which random state to call.
+
+    `each` has the edits of every call where they are not the same for all of them.
+    """
 
     kind: Kind
     label: str
@@ -28,6 +31,10 @@ class Variant:
     dimension: str = ""
     double: bool = False
     left_out: tuple[str, ...] = ()
+    each: tuple[dict[int, str], ...] = ()
+    training: bool | None = None
+    # The dimension that must agree by itself before calls with other sizes of it tell anything new.
+    needs: str = ""
 
     @property
     def only_size_one(self) -> bool:
@@ -37,13 +44,28 @@ class Variant:
     def column(self) -> str:
         return self.dimension if self.kind == "size" else self.kind
 
+    @property
+    def all_edits(self) -> tuple[dict[int, str], ...]:
+        """The edits of every call."""
+        return self.each or (self.edits,) * self.calls
+
     def leaves(self, subject: Subject) -> list[Any]:
+        """The inputs of the first call."""
+        return self.plan(subject).calls[0]
+
+    def plan(self, subject: Subject) -> Plan:
+        made: dict[str, list[Any]] = {}
+        for edits in self.all_edits:
+            if repr(edits) not in made:
+                made[repr(edits)] = self._edited(subject, edits)
+        calls = tuple(made[repr(edits)] for edits in self.all_edits)
+        return Plan(calls, self.seed, self.double, self.left_out, self.training)
+
+    def _edited(self, subject: Subject, edits: dict[int, str]) -> list[Any]:
         values = list(subject.leaves)
-        for index, expression in self.edits.items():
+        for index, expression in edits.items():
             values[index] = evaluate(expression, subject.leaves[index])
-        if self.double:
-            values = [widened(value) for value in values]
-        return values
+        return [widened(value) for value in values] if self.double else values
 
 
 def widened(value: Any) -> Any:
@@ -138,8 +160,19 @@ def value_variants(subject: Subject, highest: dict[int, int]) -> Iterator[Varian
                 yield Variant("values", f"all inputs changed ({rank + 1})", both, seed=subject.seed)
 
 
-def call_variants(subject: Subject) -> Iterator[Variant]:
+def sequence(subject: Subject, label: str, each: Iterable[dict[int, str]]) -> Variant:
+    """Calls with other inputs one after another."""
+    edits = tuple(each)
+    return Variant("calls", label, calls=len(edits), seed=subject.seed, each=edits)
+
+
+def call_variants(subject: Subject, others: list[dict[int, str]]) -> Iterator[Variant]:
+    """Called again, with the same inputs and with others: state that one call sets and the next one reads."""
     yield Variant("calls", "called three times", calls=3, seed=subject.seed)
+    if others:
+        first, last = others[0], others[-1]
+        yield sequence(subject, "called three times, each time with other values", ({}, first, last))
+        yield sequence(subject, "called with other values, then with the example", (first, {}, {}))
 
 
 def seed_variants(subject: Subject) -> Iterator[Variant]:

@@ -8,7 +8,7 @@ import re
 from enum import Enum
 from functools import lru_cache
 
-from torchsan.check.reading.outline import outline_of
+from torchsan.check.reading.outline import body_of, outline_of
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
 from torchsan.model.source import real_path
@@ -72,13 +72,18 @@ def _held_as(owner: str, project: Project) -> set[str]:
     for path, text in project.mentions(owner)[:MOST_FILES]:
         if len(text) > MOST_TEXT or f"{owner}(" not in text or "test" in os.path.basename(path):
             continue
+        bound: set[int] = set()
         for node in ast.walk(_tree(path, owner)):
-            if isinstance(node, ast.Call) and _last(node.func) == owner:
+            if isinstance(node, ast.Call) and _last(node.func) == owner and id(node) not in bound:
                 found.add("")
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _last(node.value.func) == owner:
+                # A statement comes before what is in it.
+                bound.add(id(node.value))
                 found |= {_last(t) for t in node.targets} - {""}
-    direct = found - {""}
-    return direct or found
+        # Handed on as a class: who makes the object, and calls it, is not known.
+        if re.search(rf"(?:=|,|else|in|return|\[)\s*{owner}\b(?!\()", text):
+            found.add("")
+    return found
 
 
 def _last(node: ast.AST) -> str:
@@ -92,7 +97,7 @@ def _tree(path: str, word: str) -> ast.Module:
         with open(path, encoding="utf-8") as file:
             text = file.read()
         tops = [d for d in outline_of(text) if d.indent == 0]
-        parts = [text[d.start : d.end] for d in tops if text.find(f"{word}(", d.start + 8 + len(d.name), d.end) >= 0]
+        parts = [body_of(text, d) for d in tops if text.find(f"{word}(", d.start + 8 + len(d.name), d.end) >= 0]
         return ast.parse("\n".join(parts))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
@@ -113,6 +118,8 @@ def _uses_in(path: str, name: str, info: FunctionInfo, argument: str) -> set[Use
 
 def _may_be(called: ast.expr, info: FunctionInfo) -> bool:
     """`self.scale(x)` is not the function `scale` of a file."""
+    if info.owner is not None and info.name not in ("forward", "__call__"):
+        return isinstance(called, ast.Attribute)
     return info.owner is not None or not (isinstance(called, ast.Attribute) and _is_self(called))
 
 

@@ -54,6 +54,7 @@ _FOR_EFFECT = frozenset(
         "isinf",
         "isfinite",
         "detach",
+        "scatter",
     ]
 )
 # Code around it that calls for the sake of calling: to see an error, to time it, to warm up.

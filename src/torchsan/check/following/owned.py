@@ -46,12 +46,19 @@ class OwnedWrites:
 
     def facts(self, info: FunctionInfo, program: Program, project: Project | None, tell: Teller) -> list[Fact]:
         found: list[Fact] = []
+        told: set[int] = set()
         for seen in self.places.values():
             owned = [(owner_of(s), w, sure) for s, w, sure in seen if owner_of(s) is not None]
             if not owned or not any(sure for _, _, sure in owned):
                 continue
             storage, write, _ = next(item for item in owned if item[2])
-            if storage is None or write.origin is not None or write.foreign or meant(storage, write):
+            if (
+                storage is None
+                or id(storage) in told
+                or write.origin is not None
+                or write.foreign
+                or meant(storage, write)
+            ):
                 continue
             mixed = any(owner_of(s) is None and s.kind in ("fresh", "unknown") for s, _, _ in seen)
             if storage.kind == "state" and not mixed:
@@ -60,6 +67,8 @@ class OwnedWrites:
             certain = certain and (mixed or self.harmful(info, program, project, storage))
             if quiet(info, program, storage) or (storage.kind == "argument" and not info.returns):
                 certain = False
+            # One mistake may take several lines.
+            told |= {id(owner_of(s)) for s, _, _ in seen}
             found.append(tell.owned(storage, write, info, mixed=mixed, certain=certain))
         return found
 
@@ -70,7 +79,14 @@ class OwnedWrites:
         uses = uses_of(info, storage.name, program, project)
         if Use.FOR_EFFECT in uses:
             return False
-        return Use.READ in uses or (bool(program.package) and (not uses or Use.HANDED_ON in uses))
+        if project is not None and info.owner is not None and ambiguous(info.name, project):
+            return uses == {Use.READ}
+        return Use.READ in uses or (bool(program.package) and uses <= {Use.HANDED_ON})
+
+
+def ambiguous(name: str, project: Project) -> bool:
+    """Whether several classes of the tree have a method of this name: whose callers are whose is not known."""
+    return name not in ("forward", "__call__") and sum(t.count(f"def {name}(") for _, t in project.mentions(name)) > 1
 
 
 def owner_of(storage: Storage | None) -> Storage | None:

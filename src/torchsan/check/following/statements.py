@@ -113,6 +113,8 @@ class Statements(Parts):
     def run_AugAssign(self, node: ast.AugAssign, scope: Scope) -> None:
         current = self.value(node.target, scope)
         value = self.value(node.value, scope)
+        if isinstance(current, Tensor) and isinstance(value, Tensor) and value.op == "numpy":
+            current.other = True
         if isinstance(current, Tensor) and current.likely and isinstance(value, Tensor) and value.sure:
             current.sure = True
         if isinstance(current, Tensor) and current.sure:

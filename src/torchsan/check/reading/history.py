@@ -64,14 +64,14 @@ def rest(text: str, at: int) -> str:
 
 def loop_around(text: str, definition: Definition, since: int, at: int) -> tuple[int, int] | None:
     """The text of the outermost loop around a write that starts after `since`."""
-    indent = _indent_at(text, at)
+    indent = indent_at(text, at)
     found = None
     end = at
     while end > since:
         start = text.rfind("\n", 0, end - 1) + 1
         if start <= since:
             break
-        width = _indent_at(text, start)
+        width = indent_at(text, start)
         if width < indent and text[start + width : start + width + 1].strip():
             indent = width
             if text.startswith(("for ", "while ", "async for "), start + width):
@@ -84,11 +84,16 @@ def loop_around(text: str, definition: Definition, since: int, at: int) -> tuple
         stop = text.find("\n", stop) + 1
         if stop <= 0 or stop >= definition.end:
             return found[0], definition.end
-        width = _indent_at(text, stop)
+        width = indent_at(text, stop)
         if width <= found[1] and text[stop + width : stop + width + 1].strip():
             return found[0], stop
 
 
-def _indent_at(text: str, start: int) -> int:
+def line_of(text: str, at: int) -> int:
+    """The start of the line of a place."""
+    return text.rfind("\n", 0, at) + 1
+
+
+def indent_at(text: str, start: int) -> int:
     match = _INDENT.match(text, start)
     return match.end() - start if match is not None else 0

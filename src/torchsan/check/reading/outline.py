@@ -52,6 +52,12 @@ def outline_of(text: str) -> list[Definition]:
     return outline
 
 
+def body_of(text: str, definition: Definition) -> str:
+    """The text of a definition at the left margin, without the decorators of the next one."""
+    after = text.find("\n@", definition.start, definition.end)
+    return text[definition.start : after + 1 if after >= 0 else definition.end]
+
+
 # A line at the left margin that ends a definition.
 _OUTSIDE = re.compile(r"\n[A-Za-z_]")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from torchsan.check.reading.gradients import GradientSources
-from torchsan.check.reading.history import history, loop_around, rest
+from torchsan.check.reading.history import history, indent_at, line_of, loop_around, rest
 from torchsan.check.reading.outline import Definition, located, outline_of, without_grad
 from torchsan.check.reading.writes import dropped_in, writes_in
 from torchsan.effects import lookup, names
@@ -189,6 +189,10 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
     binding, used = history(text, target, definition.start, at)
     if not element and _has_keys(text, definition, target):
         return "", False
+    sometimes = binding >= 0 and indent_at(text, line_of(text, binding)) > indent_at(text, line_of(text, at))
+    if sometimes and _is_argument(text, definition, target):
+        # Bound on some paths only: on the others it may be what the caller gave.
+        return "always", True
     if f"{target}=torch." in text[definition.start : at]:
         return "always", False
     value = rest(text, binding) if binding >= 0 else ""

@@ -9,7 +9,7 @@ import warnings
 from functools import cache
 from pathlib import Path
 
-from torchsan.check.reading.outline import Definition, outline_of
+from torchsan.check.reading.outline import Definition, body_of, outline_of
 from torchsan.check.reading.program import Program
 from torchsan.model.source import real_path, shown_path
 
@@ -40,7 +40,7 @@ class Foreign(Program):
         found = self._definitions[name]
         start = self.text.rfind("\n\n", 0, found.start) + 2 if found.start else 0
         line = self.text.count("\n", 0, start)
-        body = _parsed("\n" * line + self.text[start : found.end]).body
+        body = _parsed("\n" * line + self.text[start : found.start] + body_of(self.text, found)).body
         return next((n for n in body if getattr(n, "name", "") == name), None)
 
 
@@ -219,7 +219,7 @@ def _roots(folder: str) -> tuple[str, ...]:
             break
         above = parent
     roots += [folder, above]
-    return tuple(dict.fromkeys(roots))
+    return tuple(roots)
 
 
 def _holds_python(folder: str) -> bool:

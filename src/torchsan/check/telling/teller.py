@@ -195,7 +195,7 @@ class Teller:
         event = events.AliasedSnapshot(
             events.Memory(name), self.line(node), self.write(write), None, "list", owner, entries=2
         )
-        return Fact(event, self.program.place(node))
+        return Fact(event, self.program.place(node), self.by_caller)
 
     def owned(self, storage: Storage, write: Write, info: FunctionInfo, *, mixed: bool, certain: bool) -> Fact:
         name = self.words(write.target) or storage.name

@@ -213,9 +213,15 @@ def _is_opened(kind: type) -> bool:
     home = class_members(kind).get("__module__")
     if type(home) is not str or home == "builtins":
         return False
+    return _of_the_user(kind) or home.startswith(_OPENED)
+
+
+def _of_the_user(kind: type) -> bool:
+    home = class_members(kind).get("__module__")
+    if type(home) is not str or home == "builtins":
+        return False
     path = attributes_of(sys.modules.get(home)).get("__file__")
-    users = home == "__main__" or home not in sys.modules or (type(path) is str and kind_of_path(path) == USER)
-    return users or home.startswith(_OPENED)
+    return home == "__main__" or home not in sys.modules or (type(path) is str and kind_of_path(path) == USER)
 
 
 class _Walk:
@@ -314,7 +320,8 @@ class _Walk:
                     self._below(hook, step, "", "attribute", id(item), id(hook))
 
     def _open_class(self, cls: type, step: Step) -> None:
-        if not _is_opened(cls):
+        # What torch keeps on its own classes is its own affair: DDP remembers there which module is running.
+        if not _of_the_user(cls):
             return
         for name, item in list(class_members(cls).items()):
             if not name.startswith("__"):

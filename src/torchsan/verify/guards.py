@@ -1,0 +1,57 @@
+"""Which line made an export refuse a size: torch's own account of the sizes that it fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchsan import compat_capture
+from torchsan.model import Place
+from torchsan.model.capture_events import Departure, ReadOut
+from torchsan.model.source import shown_path, source_line
+from torchsan.verify.frames import is_users, text_of, use_at
+from torchsan.verify.methods import Captured
+from torchsan.verify.subject import Subject
+
+
+def violated_guard(subject: Subject, captured: Captured, leaves: list[Any]) -> ReadOut | Departure | None:
+    """The first relation of sizes that held for the example and does not hold for these inputs."""
+    environment = compat_capture.shape_environment(captured.artifact)
+    if environment is None:
+        return None
+    symbols = compat_capture.size_symbols(environment)
+    before, after = ({s: _size(subject, given, *w) for s, w in symbols.items()} for given in (subject.leaves, leaves))
+    if captured.example is not None:
+        before = {s: _size(subject, captured.example, *where) for s, where in symbols.items()}
+    for guard in compat_capture.shape_guards(environment):
+        free = list(getattr(guard.expression, "free_symbols", ()))
+        place = captured.asked.get(guard.key) or (_place(guard) if is_users(guard.path) else None)
+        if place is None or not free or any(after.get(s) is None for s in free):
+            continue
+        if bool(guard.expression.xreplace({s: after[s] for s in free})):
+            continue
+        if getattr(guard.expression, "rel_op", "") == "!=" and str(guard.expression.rhs) in ("0", "1"):
+            # `n // 4` that comes to 1: exporters take a 1 for something else than any other size.
+            return Departure(place, text_of(place), only_size_one=True, is_operation=True)
+        old, new = (", ".join(str(sizes[s]) for s in free) for sizes in (before, after))
+        return ReadOut("size", "shape", use_at(place) or "number", place, text_of(place), old, new)
+    return None
+
+
+def _size(subject: Subject, leaves: list[Any], name: str, way: str, dim: int) -> int | None:
+    """The size of an input that torch names by argument; nested inputs by their indices."""
+    wanted = name + way
+    for index, leaf in enumerate(leaves):
+        known = subject.names[index].replace("args[", f"{name}[") if way else subject.names[index]
+        if known == wanted and isinstance(leaf, torch.Tensor) and dim < leaf.dim():
+            return int(leaf.shape[dim])
+    return None
+
+
+def _place(guard: compat_capture.ShapeGuard) -> Place:
+    path = shown_path(guard.path)
+    if guard.end_column > guard.column:
+        return Place(path, guard.line, guard.column, guard.line, guard.end_column, guard.function)
+    text = source_line(path, guard.line)
+    return Place(path, guard.line, len(text) - len(text.lstrip()) + 1, guard.line, len(text) + 1, guard.function)

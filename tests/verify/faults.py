@@ -1,0 +1,195 @@
+"""Models whose captures are wrong for reasons that must be tested to be told apart; `# <- CODE` marks the line."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def _fixed(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+class ReferenceBatch(nn.Module):
+    """With the same input in every call nothing shows."""
+
+    def __init__(self):
+        super().__init__()
+        self.reference = None
+
+    def forward(self, x):
+        if self.reference is None:
+            self.reference = x.mean(0)  # <- TS305
+        return x - self.reference
+
+
+class SeenSoFar(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen = 0
+
+    def forward(self, x):
+        self.seen += x.shape[0]  # <- TS305
+        return x / self.seen
+
+
+class Rebound(nn.Module):
+    """The write in place is kept by a trace, the binding below it is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sums", torch.ones(3))
+
+    def forward(self, x):
+        self.sums.add_(x.mean(0).detach())
+        out = x + self.sums
+        self.sums = self.sums * 0.5  # <- TS308
+        return out
+
+
+class SizeOfData(nn.Module):
+    def forward(self, x):
+        rows = x.data.size(1)  # <- TS304
+        return x.sum(1) / rows
+
+
+class GroupsBySize(nn.Module):
+    def forward(self, x):
+        kernel = torch.ones(1, 1, 3, 3).repeat(x.size(1), 1, 1, 1)
+        return functional.conv2d(x, kernel, groups=x.size(1))  # <- TS304
+
+
+class TwoScales(nn.Module):
+    """Neither map can have another size alone."""
+
+    def forward(self, x, y):
+        pixels = int(x.shape[2] * x.shape[3])  # <- TS304
+        return (x + functional.interpolate(y, scale_factor=2.0)).flatten(2).sum(2) / pixels
+
+
+class TokensOfMap(nn.Module):
+    def forward(self, tokens, picture):
+        height, width = picture.shape[2:]
+        batch = int(tokens.shape[0])  # <- TS304
+        whole = tokens.transpose(1, 2).reshape(tokens.shape[0], -1, height, width)
+        return (whole * picture).sum((2, 3)) * batch
+
+
+class InnocentItem(nn.Module):
+    """The number that is read out is used, but not by what differs."""
+
+    def forward(self, x, y):
+        large = (y.abs().sum() > 1e9).item()
+        rows = int(min(x.shape[0], 100))  # <- TS304
+        table = torch.zeros(200, 3)
+        table[:rows] = x[:rows]
+        return table.sum(0) + large * 0 + rows
+
+
+class Parts(nn.Module):
+    def forward(self, x):
+        parts = torch.split(x, 2)  # <- TS310
+        return [part * 2 for part in parts]
+
+
+class Dropped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix, self.drop = nn.Linear(3, 3), nn.Dropout(0.5)
+
+    def forward(self, x):
+        mixed = self.mix(x)
+        return self.drop(mixed)  # <- TS313
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix, self.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        mixed = self.mix(x)
+        return self.norm(mixed)  # <- TS313
+
+
+class MoreInTraining(nn.Module):
+    def forward(self, x):
+        if self.training:  # <- TS313
+            return x, x * 2
+        return x
+
+
+class WrappingPointer(nn.Module):
+    """With the example's batch the pointer always comes back to where it was."""
+
+    def __init__(self):
+        super().__init__()
+        self.at = 0
+
+    def forward(self, x):
+        out = x + self.at
+        self.at = (self.at + x.shape[0]) % 4  # <- TS305
+        return out
+
+
+class AskedWhileTracing(nn.Module):
+    def forward(self, x):
+        if torch.jit.is_tracing():
+            return x.cos()
+        return x.sin()  # <- TS314
+
+
+class TableOfDtype(nn.Module):
+    def forward(self, x):
+        table = torch.zeros(x.size(0), 2, dtype=x.dtype)  # <- TS312
+        table[:, 0] = x.sum(1)
+        return table
+
+
+class Unwritten(nn.Module):
+    def forward(self, x):
+        room = torch.empty(x.shape[0], 4)
+        room[:, :3] = x
+        return room.sum()
+
+
+class Written(nn.Module):
+    def forward(self, x):
+        room = torch.empty(x.shape[0], 3)
+        room[:] = x
+        return room.sum(1)
+
+
+class LongPipeline(nn.Module):
+    """Sensitive to rounding: what the capture adds in another order is no fault."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(_fixed(32, 32))
+
+    def forward(self, x):
+        for _ in range(20):
+            x = torch.tanh(x @ self.weight) * 3
+        return x
+
+
+CASES = [
+    (ReferenceBatch, (_fixed(4, 3),), "export"),
+    (ReferenceBatch, (_fixed(4, 3),), "jit.trace"),
+    (SeenSoFar, (_fixed(4, 3),), "export"),
+    (Rebound, (_fixed(4, 3),), "jit.trace"),
+    (SizeOfData, (_fixed(4, 3),), "jit.trace"),
+    (GroupsBySize, (_fixed(2, 3, 8, 8),), "jit.trace"),
+    (TwoScales, (_fixed(2, 4, 8, 8), _fixed(2, 4, 4, 4)), "jit.trace"),
+    (TokensOfMap, (_fixed(2, 16, 3), _fixed(2, 3, 4, 4)), "jit.trace"),
+    (InnocentItem, (_fixed(4, 3), _fixed(2)), "jit.trace"),
+    (Parts, (_fixed(6, 3),), "jit.trace"),
+    (Dropped, (_fixed(4, 3),), "jit.trace"),
+    (Dropped, (_fixed(4, 3),), "export"),
+    (Normed, (_fixed(4, 3),), "jit.trace"),
+    (MoreInTraining, (_fixed(4, 3),), "jit.trace"),
+    (WrappingPointer, (_fixed(4, 3),), "export"),
+    (AskedWhileTracing, (_fixed(4, 3),), "jit.trace"),
+    (TableOfDtype, (_fixed(4, 3),), "export"),
+]

@@ -39,6 +39,8 @@ class Wrapped:
     ignored: set[str]
     synced: bool = False
     last_sync: int = 0
+    # Writes to its parameters from before: DDP has made them equal since.
+    earlier: frozenset[Any] = frozenset()
     forwards: int = 0
     told: set[str] = field(default_factory=set)
 
@@ -56,6 +58,9 @@ class WrappedModules:
         managed = {id(p): (n, p.dtype) for n, p in named if p.requires_grad}
         names = {n: id(p) for n, p in named if p.requires_grad}
         self.all[ddp] = Wrapped(site_of(frame), managed, names, ignored, last_sync=clock.now())
+        logged = self.recorder.ledger.writes
+        memories = [memory_of(p) for _, p in named]
+        self.all[ddp].earlier = frozenset((m, w) for m in memories if m is not None for w in logged.get(m, []))
 
     def changed(self, keys: list[object], frame: FrameType) -> None:
         if self.all:

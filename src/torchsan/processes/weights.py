@@ -69,7 +69,10 @@ def _different(at: dict[int, dict[str, Any]]) -> list[int]:
 def _cause(facts: Facts, ranks: dict[int, Record], different: set[int]) -> tuple[str, Line | None, str]:
     settings = {rank: found[-1]["settings"] for rank, found in facts.items()}
     if len({str(value) for value in settings.values()}) > 1:
+        same_at_first = len({str(found[0]["settings"]) for found in facts.values()}) == 1
+        tuned = next((found[-1]["tuned"] for found in facts.values() if found[-1]["tuned"]), None)
         made = next((found[0]["made"] for found in facts.values() if found[0]["made"]), None)
+        made = tuned if same_at_first and tuned else made
         detail = "; ".join(f"rank {rank}: {value[0]}" for rank, value in sorted(settings.items()) if value)
         return "settings", _line(made), detail
     alone = _written_on_some(facts, different)
@@ -77,6 +80,10 @@ def _cause(facts: Facts, ranks: dict[int, Record], different: set[int]) -> tuple
         return "written", alone[0], alone[1]
     first = {rank: found[0] for rank, found in facts.items()}
     if all(fact["when"] == "before" for fact in first.values()) and _different(first):
+        if all(fact["wrapped"] for fact in first.values()):
+            for parameter, op, line in (write for fact in first.values() for write in fact["writes"]):
+                if parameter in different:
+                    return "written", _line(line), f"{op} writes another value on each rank"
         return _start(facts, ranks)
     for index in range(1, min(len(found) for found in facts.values())):
         at = {rank: found[index] for rank, found in facts.items()}

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from torchsan import compat
 from torchsan import compat_distributed as distributed
 from torchsan.observe.clock import clock
-from torchsan.observe.flights import Flight, sides_of, version_of
+from torchsan.observe.flights import Flight, sides_of, tensors_in, version_of
 from torchsan.observe.inflight import InFlight
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import local_names
@@ -69,7 +70,12 @@ class CollectiveSensor:
     def _method(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def method(group: Any, *args: Any, **kwargs: Any) -> Any:
             flight = self._begin(name, group, args, kwargs, _getframe(1))
-            work = original(group, *args, **kwargs)
+            try:
+                work = original(group, *args, **kwargs)
+            except BaseException:
+                if flight is not None:
+                    self._unhush(flight)
+                raise
             if flight is not None:
                 self._took_off(flight, work)
             return work
@@ -157,9 +163,23 @@ class CollectiveSensor:
             flight.outputs = sides_of(first, look=True)
             if name in distributed.INTO:
                 flight.inputs = sides_of(second, look=False)
+        self._hush(flight, (first, second))
         self.inflight.begun(flight, args, group.size(), group.rank(), frame)
         self.order.begun(flight, group, args, frame)
         return flight
+
+    def _hush(self, flight: Flight, given: Any) -> None:
+        """A thread of the backend may make nodes of values with a history. The lines recorded with nodes are Python
+        objects; a thread that drops one needs the interpreter, and whoever holds it may be waiting for that thread."""
+        history = torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(given))
+        if history and compat.is_anomaly() and not compat.is_anomaly_check_nan():
+            flight.hushed = True
+            compat.set_anomaly(False, False)
+
+    def _unhush(self, flight: Flight) -> None:
+        if flight.hushed and self.recorder.active and not self.recorder.paused:
+            compat.set_anomaly(True, False)
+        flight.hushed = False
 
     @shield
     def _took_off(self, flight: Flight, work: Any) -> None:
@@ -177,6 +197,7 @@ class CollectiveSensor:
     def _landed(self, flight: Flight) -> None:
         """The result is there: what changed was written, the rest (a source's own data, a group of one) was not."""
         flight.landed = True
+        self._unhush(flight)
         if flight.mine and flight.op in SUMS:
             for side in flight.outputs:
                 tensor = side.tensor()
@@ -205,11 +226,13 @@ class CollectiveSensor:
     @shield
     def _dropped(self, key: int, flight: Flight) -> None:
         self.flights.pop(key, None)
+        self._unhush(flight)
         if self.recorder.active:
             self.inflight.dropped(flight)
 
     @shield
     def _excused(self, flight: Flight) -> None:
+        self._unhush(flight)
         self.inflight.excused(flight)
 
     @shield

@@ -44,6 +44,7 @@ class _Known:
         self.gradless = 0
         self.backwards = -1
         self.last: Site | None = None
+        self.tuned: Site | None = None  # where a scheduler last changed its settings
         self.intended = False
 
 
@@ -66,6 +67,10 @@ class ReplicaSensor:
             torch_optimizer.register_optimizer_step_post_hook(self._after_step),
         ]
         patches.set(torch.optim.Optimizer, "__init__", self._made(torch.optim.Optimizer.__init__))
+        schedulers = torch.optim.lr_scheduler
+        for kind in (schedulers.LRScheduler, schedulers.ReduceLROnPlateau):
+            if "step" in vars(kind):
+                patches.set(kind, "step", self._scheduling(kind.step))
         if not distributed.available():
             return
         ddp = distributed.ddp_class()
@@ -144,6 +149,22 @@ class ReplicaSensor:
 
         requires_grad_.__doc__ = original.__doc__
         return requires_grad_
+
+    def _scheduling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            before = _settings(scheduler.optimizer)
+            result = original(scheduler, *args, **kwargs)
+            if _settings(scheduler.optimizer) != before:
+                self._tuned(scheduler.optimizer, _getframe(1))
+            return result
+
+        step.__doc__, step.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
+        return step
+
+    @shield
+    def _tuned(self, optimizer: Any, frame: FrameType) -> None:
+        if self._on():
+            self._known(optimizer).tuned = site_of(frame)
 
     def _registered(self, module: Any, name: str, value: Any) -> None:
         if self.wrapped.all and self.recorder.active:
@@ -269,6 +290,8 @@ class ReplicaSensor:
         memories = {memory_of(p): p for p in parameters}
         managed = [self.wrapped.managed(p) for p in parameters]
         known.intended = known.intended or self._averaged_by_hand(parameters) or any(w is not None for w in managed)
+        # DDP has made them equal when it was built: only what was written since can part them.
+        earlier = frozenset().union(*(w.earlier for w in managed if w is not None))
         names = {}
         if not known.names:
             known.names = self._name(parameters, site, _getframe(0))
@@ -283,10 +306,12 @@ class ReplicaSensor:
             settings=_settings(optimizer),
             line=row(whole_statement(site.place)),
             made=row(known.made.place) if known.made is not None else None,
+            tuned=row(known.tuned.place) if known.tuned is not None else None,
+            wrapped=any(w is not None for w in managed),
             intended=known.intended,
             synced=synced or when != "after",
             averaged=any(m in self.recorder.reduced for m in memories),
-            writes=self._writes(known, parameters),
+            writes=self._writes(known, parameters, earlier),
             **names,
         )
         known.since = clock.now()
@@ -303,7 +328,7 @@ class ReplicaSensor:
                 found.setdefault(id(parameter), f"{path}.{name}")
         return [found.get(id(p), f"parameter {index}") for index, p in enumerate(parameters)]
 
-    def _writes(self, known: _Known, parameters: list[Any]) -> list[Any]:
+    def _writes(self, known: _Known, parameters: list[Any], earlier: frozenset[Any]) -> list[Any]:
         """Lines of the program that wrote parameters since the last record: index, op, line."""
         found: dict[Any, None] = {}
         for index, parameter in enumerate(parameters):
@@ -311,7 +336,7 @@ class ReplicaSensor:
             logged = self.recorder.ledger.writes.get(memory, []) if memory is not None else []
             silent = [w for w, _ in self.recorder.ledger.silent.get(memory or 0, [])]
             for write in (*logged, *silent):
-                if write.before >= known.since and write.kind != "collective":
+                if write.before >= known.since and write.kind != "collective" and (memory, write) not in earlier:
                     found[index, write.op, row(whole_statement(write.site.place))] = None
         return [list(key) for key in list(found)[:MAX_WRITES]]
 

@@ -16,9 +16,9 @@ from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import ShardTouched
 from torchsan.model.source import shown_path
 from torchsan.observe import expressions as syntax
-from torchsan.observe.clock import clock
 from torchsan.observe.imports import after_import
 from torchsan.observe.inflight import InFlight
+from torchsan.observe.ledger import Written
 from torchsan.observe.names import modules
 from torchsan.observe.objects import attributes_of, is_tensor
 from torchsan.observe.recorder import Recorder, shield
@@ -51,8 +51,8 @@ class ShardSensor:
         self.recorder = recorder
         self.replicas = replicas
         self.inflight = inflight
-        # Gathered copies by memory: since when they may be written.
-        self._gathered: dict[int, int] = {}
+        # Gathered copies by memory, with the writes that filled them.
+        self._gathered: dict[int, list[Written]] = {}
         self._replaced: dict[int, tuple[weakref.ref[Any], Site]] = {}
         self._looks: dict[object, int] = {}
 
@@ -129,21 +129,20 @@ class ShardSensor:
     def _unsharded(self, parameter: Any, args: Any, result: Any, frame: FrameType) -> None:
         memory = memory_of(getattr(parameter, "_unsharded_param", None))
         if self._on() and memory is not None:
-            self._gathered[memory] = clock.now()
+            self._gathered[memory] = list(self.recorder.ledger.writes.get(memory, []))
 
     @shield
     def _resharding(self, parameter: Any, frame: FrameType) -> None:
         """The gathered copy is about to be freed: what was written into it is lost, and what looks into it crashes."""
         memory = memory_of(getattr(parameter, "_unsharded_param", None))
-        since = self._gathered.pop(memory, None) if memory is not None else None
-        if not self._on() or memory is None or since is None:
+        filled = self._gathered.pop(memory, None) if memory is not None else None
+        if not self._on() or memory is None or filled is None:
             return
         info = getattr(parameter, "_module_info", None)
         name = getattr(info, "param_name", "")
         for write in self.recorder.ledger.writes.get(memory, []):
-            # Whoever writes through torch's own FSDP code fills the copy; that is its job.
-            internal = write.site.library is not None and kind_of(write.site.library[0]) == TORCH
-            if write.before >= since and write.kind == "op" and not (internal and "fsdp" in _path(write.site)):
+            # Torch's own distributed code fills the copy; that is its job.
+            if write not in filled and write.kind == "op" and "distributed" not in _path(write.site):
                 line = Line(whole_statement(write.site.place))
                 self.recorder.emit(
                     ShardTouched("lost-write", Memory(name, "parameter"), line, Line(site_of(frame).place))

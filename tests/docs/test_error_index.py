@@ -24,7 +24,11 @@ def _error(program: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.code)
+# Programs of the 4xx rules need other processes; their errors are not torch's words about a tensor.
+ALONE = [rule for rule in all_rules().values() if rule.family != "4"]
+
+
+@pytest.mark.parametrize("rule", ALONE, ids=lambda rule: rule.code)
 @pytest.mark.filterwarnings("ignore")
 def test_the_error_of_a_bad_example_leads_to_its_rule(rule: Rule) -> None:
     if error := _error(rule.bad):

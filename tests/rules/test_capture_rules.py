@@ -13,7 +13,8 @@ import torchsan
 from torchsan.model import Report
 from torchsan.rules import Rule, all_rules
 
-RULES = [rule for rule in all_rules().values() if rule.family == "3"]
+# The others are told of programs that run, and are tried with those (test_examples.py).
+RULES = [rule for rule in all_rules().values() if rule.family == "3" and "def make" in rule.bad]
 
 
 def load(text: str, path: Path) -> ModuleType:

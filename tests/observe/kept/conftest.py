@@ -8,12 +8,6 @@ from torchsan.model import Report
 from torchsan.observe.recorder import Recorder
 
 
-@pytest.fixture(autouse=True)
-def all_the_time(monkeypatch):
-    """No figure may depend on how fast the machine is."""
-    monkeypatch.setattr("torchsan.observe.timing.Share.allows", lambda share: True)
-
-
 @pytest.fixture
 def measured(tmp_path):
     def run(source: str) -> Report:

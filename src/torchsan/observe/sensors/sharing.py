@@ -94,8 +94,10 @@ class SharingSensor:
 
     def _answered(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def method(this: Any, *args: Any, **kwargs: Any) -> Any:
-            self._written_since()
-            self._sent.clear()
+            # The threads of multiprocessing itself wait for one another all the time, and tell the program nothing.
+            if self._sent and user_frames(_getframe(1), 1):
+                self._written_since()
+                self._sent.clear()
             return original(this, *args, **kwargs)
 
         method.__name__, method.__doc__ = name, original.__doc__

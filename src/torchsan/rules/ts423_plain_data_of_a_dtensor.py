@@ -16,9 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchsan.model import Finding
-from torchsan.model.parallel_events import ShardTouched
-from torchsan.rules import finding
-from torchsan.rules.wording import idea
+from torchsan.rules._sharding import told
 
 CODE = "TS423"
 NAME = "plain-data-of-a-dtensor"
@@ -67,16 +65,4 @@ SAID = {
 
 
 def judge(event: Any, history: Any) -> Finding | None:
-    if not isinstance(event, ShardTouched) or event.form not in SAID:
-        return None
-    message, label, other, why, advice = SAID[event.form]
-    spans = [event.line.span("cause", label, primary=True)]
-    if event.other is not None and other and event.other.place.line != event.line.place.line:
-        spans.append(event.other.span("needed", other))
-    return finding(
-        globals(),
-        message.format(event.memory.quoted, event.detail),
-        spans,
-        why=why,
-        fixes=(idea(advice),),
-    )
+    return told(globals(), SAID, event)

@@ -5,27 +5,62 @@ Time is what the processor spent: a busy machine makes looking slower, and the p
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class Share:
-    """Some seconds for every run, however short, and a share of its time beyond them."""
+    """Some seconds to begin with, and a share of the time beyond them.
 
-    def __init__(self, allowance: float, share: float) -> None:
+    `started`: the processor time at which counting begins; 0 counts from the start of the process.
+    """
+
+    def __init__(self, allowance: float, share: float, started: float | None = None) -> None:
         self.allowance = allowance
         self.share = share
-        self.started = time.process_time()
+        self.started = time.process_time() if started is None else started
         self.spent = 0.0
+        self.refused = 0
+        self._depth = 0
+        self._spender: int | None = None
+
+    def granted(self) -> float:
+        """The seconds that there are by now, spent or not."""
+        return self.allowance + self.share * (time.process_time() - self.started)
 
     def allows(self) -> bool:
-        return self.spent <= self.allowance + self.share * (time.process_time() - self.started)
+        """Is there time for another look? A refusal is counted."""
+        if self._is_taken():
+            return False
+        if self.spent <= self.granted():
+            return True
+        self.refused += 1
+        return False
+
+    def spare(self) -> bool:
+        """Time for a look that is welcome but not due: less than half of what there is has been used."""
+        return not self._is_taken() and self.spent <= 0.5 * self.granted()
+
+    def earn(self, seconds: float) -> None:
+        """More to begin with, for something new to look at."""
+        self.allowance += seconds
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        start = time.process_time()
+        """Charge what happens inside."""
+        start = time.thread_time()  # what others do meanwhile is not our doing
+        self._depth += 1
+        self._spender = threading.get_ident()
         try:
             yield
         finally:
-            self.spent += time.process_time() - start
+            self._depth -= 1
+            if not self._depth:
+                self._spender = None
+                self.spent += time.thread_time() - start
+
+    def _is_taken(self) -> bool:
+        """Another thread is looking; nobody waits for it."""
+        return self._spender not in (None, threading.get_ident())

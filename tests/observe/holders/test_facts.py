@@ -8,8 +8,6 @@ import sys
 import pytest
 import torch
 
-from torchsan.observe.holders import budget as budgets
-from torchsan.observe.holders.budget import Budget
 from torchsan.observe.holders.census import take_census
 from torchsan.observe.holders.extents import extent_of
 from torchsan.observe.holders.manner import Manner, manner_of
@@ -149,11 +147,10 @@ def test_reads_behind_a_loop():
     assert behind
 
 
-def test_a_spent_budget_says_so(monkeypatch):
-    monkeypatch.setattr(budgets, "ALLOWANCE", 0.0)
-    monkeypatch.setattr(budgets, "SHARE", 0.0)
-    budget = Budget()
-    budget.spent = 1.0
-    assert not budget.allows()
-    assert "left out 1 times" in budget.remark
-    assert Budget().remark == ""
+def test_a_census_around_memory_finds_its_views_and_nothing_else():
+    rows, other = torch.zeros(4, 3), torch.zeros(4, 3)
+    kept = {"second": rows[1], "array": rows.numpy(), "other": other}
+    census = take_census(sys._getframe(), around=(rows[0],))
+    mine = {h.step.path for h in census.holdings if h.step.root.part in ("kept", "rows", "other")}
+    assert kept
+    assert mine == {"rows", "kept['second']", "kept['array']"}

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import torch
 
-from torchsan.observe.holders.extents import Extent, extent_of, holds_arrays
+from torchsan.observe.holders.extents import Extent, extent_of, holds_arrays, lies_in, stretches_of
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import attributes_of, class_attribute, class_members, entries_of, is_a, is_tensor
 from torchsan.observe.sites import USER, kind_of, kind_of_path, user_frames
@@ -127,12 +127,13 @@ class Census:
         return [h for h in self.holdings if h.extent.meets(extent)]
 
 
-def take_census(frame: FrameType | None, *, young: Any = None) -> Census:
+def take_census(frame: FrameType | None, *, young: Any = None, around: Iterable[Any] | None = None) -> Census:
     """All holders that the user's frames at and above this one, and the user's modules, can reach.
 
     `young`: a tensor to look for in containers that no name holds yet, as the list that `list(generator)` is making.
+    `around`: only holders of the memory of these are wanted.
     """
-    walk = _Walk()
+    walk = _Walk(None if around is None else stretches_of(around))
     frames = user_frames(frame, 24)
     namespaces = list(_namespaces(frames))
     # Functions and classes first, so that what they keep is known as theirs and not by the name of who uses it.
@@ -225,8 +226,9 @@ def _of_the_user(kind: type) -> bool:
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, around: list[tuple[int, int]] | None = None) -> None:
         self.census = Census()
+        self._around = around
         self._queue: deque[tuple[Any, int, Step]] = deque()
         self._met: set[int] = set()
 
@@ -235,21 +237,20 @@ class _Walk:
         if way == _PASSED:
             return
         if way == _MEMORY:
-            extent = extent_of(value)
-            if extent is not None:
-                self.census.holdings.append(Holding(step, value, extent))
-                self._add_gradient(value, step)
+            self._hold(value, step)
+            # A gradient is held by its tensor, which adds to it at every backward.
+            if type(value) in _WITH_GRADIENT and value.requires_grad and value.is_leaf and value.grad is not None:
+                self._hold(value.grad, Step(step, ".grad", "grad", id(value), "grad", step.depth + 1))
         elif step.depth < MAX_DEPTH and id(value) not in self._met:
             self._met.add(id(value))
             self._queue.append((value, way, step))
 
-    def _add_gradient(self, value: Any, step: Step) -> None:
-        """A gradient is held by its tensor, which adds to it at every backward."""
-        if type(value) in _WITH_GRADIENT and value.requires_grad and value.is_leaf:
-            extent = extent_of(value.grad) if value.grad is not None else None
-            if extent is not None:
-                way = Step(step, ".grad", "grad", id(value), "grad", step.depth + 1)
-                self.census.holdings.append(Holding(way, value.grad, extent))
+    def _hold(self, value: Any, step: Step) -> None:
+        if self._around is not None and not lies_in(value, self._around):
+            return
+        extent = extent_of(value)
+        if extent is not None:
+            self.census.holdings.append(Holding(step, value, extent))
 
     def run(self) -> None:
         count = 0
@@ -315,7 +316,7 @@ class _Walk:
                     self._below(inner, step, f".{key}", "attribute", id(item), key)
             elif not (name.startswith("_") and "hooks" in name):
                 self._below(item, step, f".{name}", "attribute", id(module), name)
-            elif is_a(item, dict):
+            elif is_a(item, dict) and item:
                 for hook in list(dict.values(item)):  # what hooks have captured
                     self._below(hook, step, "", "attribute", id(item), id(hook))
 

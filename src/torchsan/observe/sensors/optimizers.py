@@ -95,7 +95,7 @@ class OptimizerSensor:
 
 
 def _has_effect(parameter: torch.Tensor) -> bool:
-    """Whether a step by this gradient changes anything; off the CPU reading would make the device wait: it is taken to."""
+    """Whether a step by this gradient changes anything; off the CPU it is taken to: reading makes a device wait."""
     gradient = parameter.grad
     if gradient is None or not is_plain(gradient):
         return False

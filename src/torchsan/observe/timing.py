@@ -5,6 +5,7 @@ Time is what the processor spent: a busy machine makes looking slower, and the p
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,8 +23,6 @@ class Share:
         self.share = share
         self.started = time.process_time() if started is None else started
         self.spent = 0.0
-        self.refused = 0
-        self._depth = 0
         self._spender: int | None = None
 
     def granted(self) -> float:
@@ -31,17 +30,12 @@ class Share:
         return self.allowance + self.share * (time.process_time() - self.started)
 
     def allows(self) -> bool:
-        """Is there time for another look? A refusal is counted."""
-        if self._is_taken():
-            return False
-        if self.spent <= self.granted():
-            return True
-        self.refused += 1
-        return False
+        """Is there time for another look?"""
+        return not self.taken() and self.spent <= self.granted()
 
     def spare(self) -> bool:
         """Time for a look that is welcome but not due: less than half of what there is has been used."""
-        return not self._is_taken() and self.spent <= 0.5 * self.granted()
+        return not self.taken() and self.spent <= 0.5 * self.granted()
 
     def earn(self, seconds: float) -> None:
         """More to begin with, for something new to look at."""
@@ -51,16 +45,20 @@ class Share:
     def spending(self) -> Iterator[None]:
         """Charge what happens inside."""
         start = time.thread_time()  # what others do meanwhile is not our doing
-        self._depth += 1
-        self._spender = threading.get_ident()
+        me = threading.get_ident()
+        within = self._spender == me
+        if not within:
+            self._spender = me
         try:
             yield
         finally:
-            self._depth -= 1
-            if not self._depth:
+            if not within:
                 self._spender = None
                 self.spent += time.thread_time() - start
 
-    def _is_taken(self) -> bool:
+    def taken(self) -> bool:
         """Another thread is looking; nobody waits for it."""
-        return self._spender not in (None, threading.get_ident())
+        spender = self._spender
+        if spender is None or spender == threading.get_ident():
+            return False
+        return spender in sys._current_frames()  # threads end, and a fork leaves them behind

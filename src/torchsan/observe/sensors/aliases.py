@@ -17,12 +17,13 @@ import torch
 
 from torchsan import compat
 from torchsan.model.events import Event, GradientEdited, Line, Memory, Write
-from torchsan.observe.evidence import callers, itself, twins
+from torchsan.observe.evidence import anyone, callers, itself, twins
 from torchsan.observe.evidence.exchanges import Exchanges
 from torchsan.observe.evidence.operands import Operands
 from torchsan.observe.evidence.outliving import Outliving
 from torchsan.observe.evidence.proofs import WriteProof
 from torchsan.observe.evidence.repeats import Repeats
+from torchsan.observe.evidence.restored import Restored
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.foreign_writes import lines_that_write
 from torchsan.observe.holders.census import Census, take_census
@@ -67,6 +68,7 @@ class AliasWatch:
         self.exchanges = Exchanges(recorder)
         self.outliving = Outliving(recorder)
         self.operands = Operands(recorder)
+        self.restored = Restored(recorder)
         self.repeats = Repeats(recorder, self.takings, self._last_write)
         # Lines at which another sensor has told of an alias already.
         self.told: set[tuple[CodeType, int]] = set()
@@ -121,9 +123,11 @@ class AliasWatch:
         _ = writing.before  # looked at now, compared after the write
         events = [*self._first(callers.events_of(writing)), *self._first(self.outliving.events_of(writing))]
         events += self._first(self.exchanges.windows(writing))
+        if not events:
+            events += self._first(anyone.events_of(writing))
         always = self._first(self.outliving.edits_of(writing))
         if (writing.site.code, writing.site.lasti) not in self.told:
-            always += self._first(itself.events_of(writing, self.takings))
+            always += self._first(itself.events_of(writing, self.takings, self._last_write))
         writing.census = Census()  # nothing that it found may live longer
         return Token(writing, events, always, proof)
 
@@ -180,6 +184,10 @@ class AliasWatch:
             silent = self.recorder.ledger.silent
             for event in twins.events_of(optimizer, census, step.memories, write, frames, silent):
                 self.recorder.emit(event)
+            for event in anyone.stepped(census, step.memories, write, frames, self.takings):
+                self.recorder.emit(event)
+            for event in anyone.shared_buffers(census, write, frames):
+                self.recorder.emit(event)
 
     def before_backward(self, frame: FrameType) -> None:
         """Gradients that are kept as references are about to be added to."""
@@ -200,6 +208,14 @@ class AliasWatch:
                 census = self.look_around(frame)
                 for event in self._first(self.outliving.handed_out(tensor, site, how, census, user_frames(frame))):
                     self.recorder.emit(event)
+
+    def data_set(self, tensor: torch.Tensor, value: Any, memory: int, frame: FrameType, *, again: bool) -> None:
+        """`p.data = value`. `again`: the memory is the one that the parameter had."""
+        if not again:
+            self.restored.given(tensor, memory)
+        elif self.schedule.due(("set", site_of(frame))):
+            with self._looking():
+                self.restored.given_again(tensor, value, frame)
 
     def finish(self) -> None:
         """The program has ended: look at what its modules still hold."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import ast
 import sys
 
 import pytest
@@ -10,9 +11,11 @@ import torch
 
 from torchsan.observe.holders.census import take_census
 from torchsan.observe.holders.extents import extent_of
+from torchsan.observe.holders.lineage import lineage
 from torchsan.observe.holders.manner import Manner, manner_of
 from torchsan.observe.holders.reading import next_reads
 from torchsan.observe.holders.takings import Takings, differed
+from torchsan.observe.sites import user_frames
 
 BASE = torch.arange(24.0).reshape(4, 6)
 
@@ -154,3 +157,16 @@ def test_a_census_around_memory_finds_its_views_and_nothing_else():
     mine = {h.step.path for h in census.holdings if h.step.root.part in ("kept", "rows", "other")}
     assert kept
     assert mine == {"rows", "kept['second']", "kept['array']"}
+
+
+def test_a_line_reaches_memory_through_its_callers_containers():
+    buffers = [torch.zeros(2), torch.zeros(2)]
+    found = []
+
+    def change(buffer):
+        found.extend(lineage(ast.parse("buffer").body[0].value, user_frames(sys._getframe())))
+
+    for one in buffers:
+        change(one)
+    assert any(ancestor.value is buffers and ancestor.each for ancestor in found)
+    assert any(ancestor.value is buffers[0] and not ancestor.each for ancestor in found)

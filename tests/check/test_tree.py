@@ -102,9 +102,42 @@ def test_who_looks_at_the_argument_afterwards(tmp_path: Path, caller: str, harm:
     assert found(tmp_path, "boxes") == ([("TS204", 5)] if harm else [])
 
 
+DESCRIBED = '''    """Scale the height.
+
+    Args:
+        boxes: four numbers a row
+    """
+'''
+
+
 def test_an_argument_of_a_public_function_that_nobody_calls_here(tmp_path: Path) -> None:
     tree(tmp_path, boxes=WRITES)
-    assert found(tmp_path, "boxes") == [("TS204", 5)]
+    assert found(tmp_path, "boxes") == []
+
+
+def test_what_a_function_describes_to_callers_elsewhere(tmp_path: Path) -> None:
+    tree(tmp_path, boxes=WRITES.replace("    boxes[", DESCRIBED + "    boxes["))
+    assert found(tmp_path, "boxes") == [("TS204", 10)]
+
+
+def test_state_that_an_object_hands_over(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        boxes=WRITES.replace("    boxes[", DESCRIBED + "    boxes["),
+        use="from .boxes import scaled\n\n\nclass A:\n    def go(self):\n        return scaled(self.kept, 2.0)\n",
+    )
+    assert found(tmp_path, "boxes") == []
+
+
+def test_memory_that_is_there_to_be_filled(tmp_path: Path) -> None:
+    text = (
+        "import torch\n\n\ndef average(p: torch.Tensor, seen: torch.Tensor = None):\n    if seen is None:\n"
+        "        seen = torch.zeros_like(p)\n    seen.mul_(0.9).add_(p)\n    return seen\n"
+    )
+    tree(tmp_path, boxes=text)
+    assert found(tmp_path, "boxes") == []
+    tree(tmp_path, boxes=text.replace("torch.zeros_like(p)", "p * 2"))
+    assert found(tmp_path, "boxes") == [("TS204", 7)]
 
 
 @pytest.mark.parametrize(

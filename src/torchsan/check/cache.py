@@ -17,7 +17,7 @@ from torchsan.model.source import shown_path
 from torchsan.version import __version__
 
 Stamp = tuple[int, int]
-ROOMS = ("choosing", "reading", "modelling", "telling", "following")
+ROOMS = ("choosing", "reading", "modelling", "telling", "following", "capturing")
 
 
 def default_folder() -> Path:

@@ -40,7 +40,9 @@ class Use(Enum):
     READ = "read again"
     FOR_EFFECT = "called for what it writes: its result is thrown away"
     FRESH = "made for the call, or replaced by its result"
+    UNKNOWN = "called in ways that are not followed"
     HANDED_ON = "the caller's own argument"
+    KEPT = "what an object keeps: handed over to be brought up to date, or to be read, which the call does not tell"
 
 
 def uses_of(info: FunctionInfo, argument: str, program: Program, project: Project | None) -> set[Use]:
@@ -52,7 +54,7 @@ def uses_of(info: FunctionInfo, argument: str, program: Program, project: Projec
         # A module is called by the name that it was given.
         names = _held_as(info.owner.name, project) if info.owner is not None else set()
         if "" in names:
-            return {Use.FRESH}
+            return {Use.UNKNOWN}
     found: set[Use] = set()
     for name in names:
         if info.owner is not None and info.name == name:
@@ -112,7 +114,7 @@ def _uses_in(path: str, name: str, info: FunctionInfo, argument: str) -> set[Use
                     if isinstance(node, ast.Call) and _last(node.func) == name and _may_be(node.func, info):
                         given = _given(node, info, argument)
                         if given is not None:
-                            found.add(_use(function, statement, given))
+                            found.add(_use(function, statement, given, (node.end_lineno or 0, node.end_col_offset or 0)))
     return found
 
 
@@ -152,11 +154,16 @@ def _given(call: ast.Call, info: FunctionInfo, argument: str) -> ast.expr | None
     return call.args[index] if 0 <= index < len(call.args) else None
 
 
-def _use(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt, given: ast.expr) -> Use:
+def _use(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt, given: ast.expr, called: tuple[int, int]
+) -> Use:
+    if isinstance(statement, ast.Assign) and any(ast.unparse(t) == ast.unparse(given) for t in statement.targets):
+        # `d["x"] = f(d["x"])`
+        return Use.FRESH
     while isinstance(given, ast.Subscript | ast.Attribute) and not _is_self(given):
         given = given.value
     if isinstance(given, ast.Attribute):
-        return Use.READ
+        return Use.KEPT
     if not isinstance(given, ast.Name) or _rebinds(statement, given.id):
         return Use.FRESH
     after = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == given.id]
@@ -164,10 +171,9 @@ def _use(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt, 
         return Use.FOR_EFFECT
     if _made_for_it(function, statement, given.id):
         return Use.FRESH
-    end = statement.end_lineno or statement.lineno
     shapes = {id(n.value) for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr in _NO_VALUES}
     later = sorted(
-        (n for n in after if n.lineno > end and id(n) not in shapes),
+        (n for n in after if (n.lineno, n.col_offset) > called and id(n) not in shapes),
         key=lambda n: (n.lineno, isinstance(n.ctx, ast.Load)),
     )
     if later and isinstance(later[0].ctx, ast.Load):

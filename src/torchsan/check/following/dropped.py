@@ -68,7 +68,7 @@ def dropped_results(program: Program) -> list[Fact]:
         call = node.value
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
-        if any(keyword.arg in ("out", "inplace", None) for keyword in call.keywords):
+        if any(keyword.arg in ("out", "inplace", "copy", None) for keyword in call.keywords):
             continue
         owner = _subject(call, program)
         if owner is not None:
@@ -88,7 +88,14 @@ def _subject(call: ast.Call, program: Program) -> ast.expr | None:
     if dotted.startswith(("torch.nn.functional.", "torch.")):
         row = lookup(dotted) if dotted.count(".") == 1 or dotted.startswith("torch.nn.functional.") else None
         return call.args[0] if row is not None and name in changing() and call.args else None
+    if _names_no_tensor(call.func.value, program):
+        return None
     return call.func.value if name in only_tensors_have() and name in changing() else None
+
+
+def _names_no_tensor(node: ast.expr, program: Program) -> bool:
+    """`np`, an imported module; `self`, which has methods of its own."""
+    return isinstance(node, ast.Name) and (node.id in program.imports or node.id in ("self", "cls"))
 
 
 def _statements(node: ast.AST, function: str) -> Iterator[ast.Expr]:

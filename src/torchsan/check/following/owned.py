@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from torchsan.check.facts import Fact
 from torchsan.check.following.callers import Use, uses_of
+from torchsan.check.modelling.names import SHAPE_ONLY
 from torchsan.check.modelling.values import ONCE, Storage, Tensor, Write
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
@@ -31,6 +32,8 @@ _FOR_OUTPUT = re.compile(
 _DOCUMENTED = re.compile(
     r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect", re.I
 )
+_DESCRIBES = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params|Inputs?|Shape)\s*:?\s*$|:param\b", re.M)
+_BLANKS = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros"})
 _PERMISSION = frozenset({"out", "inplace", "in_place", "inplace_", "copy", "clone"})
 
 
@@ -64,7 +67,10 @@ class OwnedWrites:
             if storage.kind == "state" and not mixed:
                 continue
             certain = not any(weak(s) for s, _, _ in seen)
-            certain = certain and (mixed or self.harmful(info, program, project, storage))
+            if mixed and any(blank(s) for s, _, _ in seen):
+                # `if total is None: total = zeros(…)`: what is given instead is there to be filled.
+                certain = False
+            certain = certain and self.harmful(info, program, project, storage, write, mixed=mixed)
             if quiet(info, program, storage) or (storage.kind == "argument" and not info.returns):
                 certain = False
             # One mistake may take several lines.
@@ -72,16 +78,25 @@ class OwnedWrites:
             found.append(tell.owned(storage, write, info, mixed=mixed, certain=certain))
         return found
 
-    def harmful(self, info: FunctionInfo, program: Program, project: Project | None, storage: Storage) -> bool:
-        """Whether somebody may look at the argument after the call, as far as the tree shows."""
-        if not public(info):
+    def harmful(
+        self, info: FunctionInfo, program: Program, project: Project | None, storage: Storage, write: Write, *, mixed: bool
+    ) -> bool:
+        """Whether somebody may look at the memory after the call, as far as the tree shows."""
+        if storage.kind == "state":
+            return True
+        if not public(info) or is_test(program.path):
             return False
         uses = uses_of(info, storage.name, program, project)
-        if Use.FOR_EFFECT in uses:
+        if uses & {Use.FOR_EFFECT, Use.KEPT}:
             return False
         if project is not None and info.owner is not None and ambiguous(info.name, project):
-            return uses == {Use.READ}
-        return Use.READ in uses or (bool(program.package) and uses <= {Use.HANDED_ON})
+            return mixed or uses == {Use.READ}
+        if Use.READ in uses:
+            return True
+        if mixed:
+            return uses <= {Use.HANDED_ON, Use.UNKNOWN} or reads_again(info, storage.name, write)
+        # Nobody in the tree tells: callers from outside trust what the function says of itself.
+        return uses <= {Use.HANDED_ON} and bool(program.package) and (write.op in SHAPE_ONLY or documented(info))
 
 
 def ambiguous(name: str, project: Project) -> bool:
@@ -110,6 +125,34 @@ def meant(storage: Storage, write: Write) -> bool:
     if isinstance(target, ast.Subscript) and "clone(" in ast.unparse(target.slice):
         return True
     return storage.kind == "argument" and _FOR_OUTPUT.search(storage.name) is not None
+
+
+def is_test(path: str) -> bool:
+    """Whether a file holds tests: their functions are called by nobody but themselves."""
+    *folders, name = path.split("/")
+    return name.startswith("test_") or name.endswith("_test.py") or not {"tests", "test"}.isdisjoint(folders[-4:])
+
+
+def reads_again(info: FunctionInfo, name: str, write: Write) -> bool:
+    """Whether the function itself reads the argument after it was written under another name."""
+    target, line = write.target, getattr(write.place, "end_lineno", 0)
+    if not isinstance(target, ast.Name) or target.id == name:
+        return False
+    uses = [n for n in ast.walk(info.node) if isinstance(n, ast.Name) and n.id == name]
+    return all(isinstance(n.ctx, ast.Load) for n in uses) and any(n.lineno > line for n in uses)
+
+
+def blank(storage: Storage) -> bool:
+    """Whether memory was made to be filled."""
+    return storage.kind == "fresh" and storage.made_by in _BLANKS
+
+
+def documented(info: FunctionInfo) -> bool:
+    """Whether a function describes what it is given: its callers read that instead of its lines."""
+    if isinstance(info.node, ast.Lambda):
+        return False
+    words = ast.get_docstring(info.node, clean=False) or ""
+    return _DESCRIBES.search(words) is not None
 
 
 def public(info: FunctionInfo) -> bool:

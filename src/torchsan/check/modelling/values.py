@@ -67,6 +67,8 @@ class Storage:
     probably: Storage | None = None
     # … or only where a conversion had nothing to convert.
     sometimes: bool = False
+    # The function that made new memory.
+    made_by: str = ""
 
     def written_after(self, time: int) -> Write | None:
         return next((w for w in self.writes if w.time > time), None)

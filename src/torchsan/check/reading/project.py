@@ -176,6 +176,14 @@ def tree_stamp(folder: str) -> str:
     return f"{count}:{newest}:{total}"
 
 
+def text_of(path: str) -> str:
+    """The text of a file of the tree; empty where it cannot be read."""
+    try:
+        return Path(real_path(path)).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def state_of(path: str) -> str:
     """Changes when a file, or a file below a folder, does."""
     if path.endswith("/"):

@@ -74,6 +74,29 @@ def dropped_in(text: str) -> list[int]:
     return found
 
 
+_FOR_RANKS = re.compile(
+    r"async_op ?= ?True|\.(?:isend|irecv)\(|\bfully_shard\(|\bspawn\(|rank(?:\(\))? (?:==|!=|>) 0|"
+    r"\b(?:all_reduce|broadcast|reduce)\(\w+\.(?:clone|sum|mean|max|min|norm)\("
+)
+
+
+_CAPTURES = re.compile(r"\b(?:jit\.trace(?:_module)?|export\.export|onnx\.export)\(|\b(?:trace|export)\(")
+
+
+def captures_in(text: str) -> list[int]:
+    """Starts of lines that may capture a module."""
+    if "torch.jit" not in text and "torch.export" not in text and "torch.onnx" not in text:
+        return []
+    return [text.rfind("\n", 0, match.start()) + 1 for match in _CAPTURES.finditer(text)]
+
+
+def ranks_in(text: str) -> list[int]:
+    """Starts of lines that may be wrong in a program of several processes."""
+    if "torch.distributed" not in text and "multiprocessing" not in text and "fully_shard" not in text:
+        return []
+    return [text.rfind("\n", 0, match.start()) + 1 for match in _FOR_RANKS.finditer(text)]
+
+
 def _method_target(head: str, methods: frozenset[str]) -> str:
     """Of `x.mul_(`: x. Functions such as nn.init.normal_ are no methods."""
     dot = head.rfind(".")

@@ -145,12 +145,13 @@ def test_memory_that_is_there_to_be_filled(tmp_path: Path) -> None:
     [
         ("def scaled(", "def scaled_("),
         ("size: float)", "size: float, inplace: bool = True)"),
-        ("    boxes[", '    """Scale in place."""\n    boxes['),
+        ("Scale the height.", "Scale the height in place."),
         ("    return boxes + 1\n", ""),
         ("def scaled(", "def _scaled("),
         ("    boxes[", "    boxes = boxes.clone()\n    boxes["),
     ],
 )
 def test_who_says_so_may(tmp_path: Path, change: tuple[str, str]) -> None:
-    tree(tmp_path, boxes=WRITES.replace(*change))
+    described = WRITES.replace("    boxes[", DESCRIBED + "    boxes[")
+    tree(tmp_path, boxes=described.replace(*change))
     assert found(tmp_path, "boxes") == []

@@ -9,14 +9,15 @@ from torchsan.check.capturing.calls import Capture, captures_in
 from torchsan.check.capturing.values import Reading
 from torchsan.check.capturing.walk import ABOUT_CAPTURE, Walk
 from torchsan.check.facts import Fact
+from torchsan.check.modelling.names import words
 from torchsan.check.reading.program import ClassInfo, FunctionInfo, Program
 from torchsan.check.reading.project import Project
 from torchsan.model import Certainty, Place, capture_events
 
 # They do in training what they do not do in use.
-_BY_MODE = frozenset(
+_BY_MODE = words(
     """Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout BatchNorm1d BatchNorm2d BatchNorm3d
-    SyncBatchNorm RReLU""".split()
+    SyncBatchNorm RReLU"""
 )
 _DETAIL = {
     ("jit.trace", "wrong"): "keeps what the example gave",
@@ -64,7 +65,9 @@ def _of_capture(capture: Capture, program: Program, project: Project | None) -> 
 
 
 def _by_trace(call: ast.Call) -> bool:
-    return any(k.arg == "dynamo" and isinstance(k.value, ast.Constant) and k.value.value is False for k in call.keywords)
+    return any(
+        k.arg == "dynamo" and isinstance(k.value, ast.Constant) and k.value.value is False for k in call.keywords
+    )
 
 
 def _by_mode(parts: list[ClassInfo]) -> tuple[Program, ast.AST, str] | None:

@@ -12,11 +12,15 @@ _SIZES = frozenset({"size", "numel", "nelement", "__len__", "stride"})
 _SEVERAL = frozenset({"split", "chunk", "unbind", "tensor_split", "hsplit", "vsplit", "unsafe_chunk", "unsafe_split"})
 _READ_OUT = {"item": "item", "tolist": "tolist", "numpy": "numpy", "__bool__": "bool"}
 _CASTS = frozenset({"float", "int", "bool", "round"})
-_SAME_NUMBER = frozenset({"min", "max", "abs", "sum", "round", "range", "enumerate", "zip", "reversed", "list", "tuple"})
+_SAME_NUMBER = frozenset(
+    {"min", "max", "abs", "sum", "round", "range", "enumerate", "zip", "reversed", "list", "tuple"}
+)
 _ASKS = frozenset({"is_tensor", "is_floating_point", "is_complex", "is_nonzero", "typename", "numel", "result_type"})
 _KEEPS_VIEW = frozenset({"T", "mT", "H", "mH", "data", "real", "imag", "grad"})
 _PYTHON_DRAWS = ("random.", "numpy.random.")
-_NO_DRAWS = frozenset({"seed", "get_state", "set_state", "setstate", "getstate", "default_rng", "RandomState", "Random"})
+_NO_DRAWS = frozenset(
+    {"seed", "get_state", "set_state", "setstate", "getstate", "default_rng", "RandomState", "Random"}
+)
 
 
 class Reader:

@@ -79,15 +79,19 @@ class Walk(Reader):
             annotation = ast.unparse(argument.annotation) if argument.annotation is not None else ""
             required = index + skip < first
             plain = _PLAIN_TYPES.search(annotation) is not None
-            tensor = "Tensor" in annotation if annotation else required and used_as_tensor(info.node, argument.arg, self.traced)
+            tensor = (
+                "Tensor" in annotation
+                if annotation
+                else required and used_as_tensor(info.node, argument.arg, self.traced)
+            )
             names[argument.arg] = DATA if tensor and not plain else OTHER
         return names
 
     def called(self, node: ast.Call, args: list[Value], names: dict[str, Value]) -> Value:
         positional = args[: len(node.args)] if not any(isinstance(a, ast.Starred) for a in node.args) else []
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            if node.func.value.id == "self":
-                return self.of_self(node.func.attr, node, positional)
+        called = node.func
+        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "self":
+            return self.of_self(called.attr, node, positional)
         function = self.function_named(node.func)
         if function is not None and not node.keywords:
             return self.method(self.cls, function, positional)
@@ -230,6 +234,8 @@ def _only_complains(body: list[ast.stmt]) -> bool:
 def used_as_tensor(node: ast.AST, name: str, likely: bool) -> bool:
     """Whether a function asks an argument only for what tensors have."""
     asked = {
-        n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == name
+        n.attr
+        for n in ast.walk(node)
+        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == name
     }
     return (likely or bool(asked)) and asked <= tensor_methods() | _OF_TENSORS

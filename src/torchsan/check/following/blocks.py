@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from torchsan.check.modelling.names import words
+
 Body = list[ast.stmt]
 _PARTS = ("body", "orelse", "finalbody")
 # Asked of a tensor without reading its elements.
-NO_VALUES = frozenset(
+NO_VALUES = words(
     """shape device dtype size dim ndim numel new_zeros new_ones new_full new_empty new_tensor requires_grad
-    is_contiguous stride element_size data_ptr""".split()
+    is_contiguous stride element_size data_ptr"""
 )
 
 
@@ -37,11 +39,32 @@ def blocks_of(body: Body) -> Iterator[Body]:
 
 
 def simple_statements(node: ast.stmt) -> list[ast.stmt]:
-    """A statement, or those inside it that hold no others, in the order of the text."""
-    below = [part for name in _PARTS if (part := getattr(node, name, None))]
-    if not below:
+    """A statement, or those inside it that hold no others."""
+    if not hasattr(node, "body"):
         return [node]
-    return [found for block in blocks_of([node]) if block[0] is not node for s in block if not hasattr(s, "body") for found in [s]]
+    return [s for block in blocks_of([node]) for s in block if not hasattr(s, "body")]
+
+
+def comes_after(body: Body, statement: ast.stmt) -> list[ast.stmt] | None:
+    """What may run after a statement, the rest of the blocks around it; None when it is not in the body.
+
+    The other side of an `if` around it does not come after it.
+    """
+    for index, node in enumerate(body):
+        inside = [] if node is statement else _after_inside(node, statement)
+        if inside is not None:
+            rest = body[index + 1 :]
+            return inside if leaves(inside) else inside + rest
+    return None
+
+
+def _after_inside(node: ast.stmt, statement: ast.stmt) -> list[ast.stmt] | None:
+    parts = [getattr(node, part, None) for part in _PARTS] + [h.body for h in getattr(node, "handlers", ())]
+    for part in parts:
+        found = comes_after(part, statement) if part else None
+        if found is not None:
+            return found
+    return None
 
 
 def names_read(node: ast.AST) -> set[str]:
@@ -69,7 +92,7 @@ def calls_in(node: ast.AST) -> Iterator[ast.Call]:
 
 def leaves(body: Body) -> bool:
     """Whether what comes after a body is not reached."""
-    return bool(body) and isinstance(body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
+    return any(isinstance(node, ast.Return | ast.Raise | ast.Continue | ast.Break) for node in body)
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
@@ -78,3 +101,10 @@ def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
 
 def is_true(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
+
+
+def root_of(node: ast.expr) -> str:
+    """The name at the beginning of `x[0].data`."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""

@@ -105,10 +105,8 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
 def _on_all_paths(fact: Fact, walked: set[Place]) -> Fact:
     """A backward without a graph on one path, and with one on another: which path is real is not known."""
     event = fact.event
-    if isinstance(event, GradientCut) and event.form == "no-graph" and event.needed is not None:
-        if event.needed.place in walked:
-            return replace(fact, certainty="possible")
-    return fact
+    cut = isinstance(event, GradientCut) and event.form == "no-graph" and event.needed is not None
+    return replace(fact, certainty="possible") if cut and event.needed.place in walked else fact  # type: ignore[union-attr]
 
 
 def roots_of(program: Program, chosen: Suspects | None) -> list[tuple[Root, int]]:

@@ -274,6 +274,9 @@ class Machine:
         if any(condition == ONCE for condition, _ in self.inside):
             return True
         whole = tensor.base or tensor
+        if whole.storage.handed:
+            # Frozen there, perhaps, or replaced.
+            return True
         frozen = whole.storage.kind == "parameter" and self.program.freezes and self.alone
         return reason in ("leaf", "leaf-view") and frozen
 

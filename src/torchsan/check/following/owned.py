@@ -15,25 +15,21 @@ from torchsan.check.modelling.names import SHAPE_ONLY
 from torchsan.check.modelling.values import ONCE, Storage, Tensor, Write
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
-from torchsan.check.telling.teller import Teller
+from torchsan.check.telling.teller import FOR_OUTPUT, Teller
 
 # Names that tell the reader what is going to happen.
 _SAYS_SO = re.compile(
-    r"_$|inplace|in_place|^(?:update|init|reset|fill|set|write|copy|accumulate|step|zero|clip|sync|all_|reduce|assign|"
+    r"_$|inplace|in_place|quantize|preprocess|^(?:update|init|reset|fill|set|write|copy|accumulate|step|zero|clip|sync|all_|reduce|assign|"
     r"insert|append|add|load|store|push|register|mutate|scatter|apply|freeze|prune|shuffle|swap|test|setup|collate|"
     r"convert|quantize|remap|merge|patch|fuse|shard|draw|paint|plot|visualize|__)(?:_|$|[a-z]*$)"
-)
-_FOR_OUTPUT = re.compile(
-    r"^(?:out|outs|output|outputs|result|results|res|ret|buffer|buffers|buf|cache|caches|state|states|memory|mem|dst|"
-    r"dest|destination|acc|accumulator|grad|grads|gradient|gradients|tgt|param|params|parameter|weight|weights|module|"
-    r"p|w|bias|model|self|cls|ctx|history|storage|workspace|scratch|total|totals|counts?|hist)$"
-    r"|(?:dict|kwargs|config|cfg|storage)$|_(?:out|output|buffer|buf|cache|state|states|grad|grads|acc|weight|bias|ptr|dest|dst|history|_pool)$|^(?:new|next)_"
 )
 _DOCUMENTED = re.compile(
     r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect", re.I
 )
 _DESCRIBES = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params|Inputs?|Shape)\s*:?\s*$|:param\b", re.M)
-_BLANKS = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros"})
+_BLANKS = frozenset(
+    {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros"}
+)
 _PERMISSION = frozenset({"out", "inplace", "in_place", "inplace_", "copy", "clone"})
 
 
@@ -79,7 +75,14 @@ class OwnedWrites:
         return found
 
     def harmful(
-        self, info: FunctionInfo, program: Program, project: Project | None, storage: Storage, write: Write, *, mixed: bool
+        self,
+        info: FunctionInfo,
+        program: Program,
+        project: Project | None,
+        storage: Storage,
+        write: Write,
+        *,
+        mixed: bool,
     ) -> bool:
         """Whether somebody may look at the memory after the call, as far as the tree shows."""
         if storage.kind == "state":
@@ -124,7 +127,7 @@ def meant(storage: Storage, write: Write) -> bool:
     target = getattr(write.place, "targets", [None])[0]
     if isinstance(target, ast.Subscript) and "clone(" in ast.unparse(target.slice):
         return True
-    return storage.kind == "argument" and _FOR_OUTPUT.search(storage.name) is not None
+    return storage.kind == "argument" and FOR_OUTPUT.search(storage.name) is not None
 
 
 def is_test(path: str) -> bool:

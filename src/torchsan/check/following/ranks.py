@@ -16,25 +16,26 @@ from torchsan.check.following.blocks import (
     leaves,
     names_bound,
     names_read,
+    root_of,
     simple_statements,
 )
 from torchsan.check.following.rank_tests import told_apart
+from torchsan.check.following.sent_models import sent_models
+from torchsan.check.modelling.names import words
 from torchsan.check.reading.program import Program
 from torchsan.model import events, parallel_events
 
 _SPACE = "torch.distributed."
-_COLLECTIVES = frozenset(
+_COLLECTIVES = words(
     """all_reduce broadcast reduce all_gather all_gather_into_tensor gather scatter reduce_scatter
     reduce_scatter_tensor all_to_all all_to_all_single barrier all_gather_object broadcast_object_list
-    gather_object monitored_barrier""".split()
+    gather_object monitored_barrier"""
 )
 _POSTED = frozenset({"isend", "irecv"})
 # In-place on their first argument, so that a copy given to them is lost.
 _IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
 _SURE_COPIES = frozenset({"clone", "sum", "mean", "max", "min", "norm"})
 _WAITS = ("wait", "synchronize", "barrier", "is_completed", "get_future")
-_MOVES = ("to", "cuda", "half", "bfloat16", "float", "double", "type")
-_WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 
 
 def rank_facts(program: Program) -> list[Fact]:
@@ -48,7 +49,7 @@ def rank_facts(program: Program) -> list[Fact]:
                 found += _lost_copy(program, statement, after)
                 found += _sharded_late(program, statement, after, body)
                 found += _one_rank_only(program, statement, after, body)
-    return [*found, *_sent_models(program)]
+    return [*found, *sent_models(program)]
 
 
 def collective(call: ast.AST, program: Program) -> str:
@@ -135,20 +136,14 @@ def _uses(node: ast.stmt, tensors: set[str], reads: bool) -> bool:
 def _writes(node: ast.stmt, tensor: str) -> bool:
     """Whether a statement changes the elements of a tensor: `t += 1`, `t[0] = 1`, `t.zero_()`."""
     if isinstance(node, ast.AugAssign):
-        return _root(node.target) == tensor
+        return root_of(node.target) == tensor
     if isinstance(node, ast.Assign):
-        return any(isinstance(t, ast.Subscript) and _root(t) == tensor for t in node.targets)
+        return any(isinstance(t, ast.Subscript) and root_of(t) == tensor for t in node.targets)
     call = node.value if isinstance(node, ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
         name = call.func.attr
-        return name.endswith("_") and not name.endswith("__") and _root(call.func.value) == tensor
+        return name.endswith("_") and not name.endswith("__") and root_of(call.func.value) == tensor
     return False
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, ast.Subscript | ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 # --- a copy that only the collective sees ----------------------------------------------------------
@@ -213,7 +208,7 @@ def _owner_of_parameters(made: ast.Call) -> str:
 def _refills(node: ast.stmt, optimizer: str) -> bool:
     """Whether the parameters of an optimizer are exchanged by hand."""
     return any(
-        isinstance(n, ast.Attribute) and n.attr in ("param_groups", "add_param_group") and _root(n) == optimizer
+        isinstance(n, ast.Attribute) and n.attr in ("param_groups", "add_param_group") and root_of(n) == optimizer
         for n in ast.walk(node)
     )
 
@@ -267,64 +262,3 @@ def _met_elsewhere(statement: ast.If, program: Program, body: Body, calls: list[
     inside = {id(call) for _, call in calls}
     wanted = {op for op, _ in calls}
     return any(op in wanted and id(call) not in inside for op, call in _called(body, program))
-
-
-# --- models sent to other processes ----------------------------------------------------------------
-
-
-def _sent_models(program: Program) -> Iterator[Fact]:
-    functions = {n.name: n for n in program.tree.body if isinstance(n, ast.FunctionDef)}
-    for _, _, body in functions_of(program.tree):
-        for statement in (s for block in blocks_of(body) for s in block):
-            call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
-            if not isinstance(call, ast.Call) or program.dotted(call.func) != "torch.multiprocessing.spawn":
-                continue
-            args = keyword_of(call, "args")
-            target = functions.get(call.args[0].id) if call.args and isinstance(call.args[0], ast.Name) else None
-            if target is None or not isinstance(args, ast.Tuple):
-                continue
-            for position, given in enumerate(args.elts, 1):
-                if isinstance(given, ast.Name) and _is_model(given.id, body, program):
-                    yield from _wrapped_there(program, call, given.id, target, position)
-
-
-def _is_model(name: str, body: Body, program: Program) -> bool:
-    made = [
-        s.value
-        for block in blocks_of(body)
-        for s in block
-        if isinstance(s, ast.Assign) and name in names_bound(s) and isinstance(s.value, ast.Call)
-    ]
-    classes = {n.name for n in program.tree.body if isinstance(n, ast.ClassDef) and _is_module(n, program)}
-    return any(
-        program.dotted(call.func) in classes or program.dotted(call.func).startswith("torch.nn.") for call in made
-    )
-
-
-def _is_module(node: ast.ClassDef, program: Program) -> bool:
-    return any(program.dotted(base).startswith("torch.nn.") for base in node.bases)
-
-
-def _wrapped_there(
-    program: Program, call: ast.Call, name: str, target: ast.FunctionDef, position: int
-) -> Iterator[Fact]:
-    """The DDP that each rank makes of the model as it came: neither copied nor moved."""
-    positional = [*target.args.posonlyargs, *target.args.args]
-    if position >= len(positional):
-        return
-    own = positional[position].arg
-    for node in ast.walk(target):
-        if isinstance(node, ast.Name) and node.id == own and isinstance(node.ctx, ast.Store):
-            return
-        if isinstance(node, ast.Attribute) and node.attr in _MOVES and _root(node) == own:
-            return
-    for made in (n for n in ast.walk(target) if isinstance(n, ast.Call)):
-        if program.dotted(made.func) in _WRAPPERS and made.args and isinstance(made.args[0], ast.Name):
-            if made.args[0].id == own:
-                count = keyword_of(call, "nprocs")
-                detail = str(count.value) if isinstance(count, ast.Constant) else "All"
-                event = parallel_events.SharedMemory(
-                    "ddp", events.Memory(name), _line(program, call), _line(program, made), detail
-                )
-                yield Fact(event, program.place(call))
-                return

@@ -67,6 +67,8 @@ class Storage:
     probably: Storage | None = None
     # … or only where a conversion had nothing to convert.
     sometimes: bool = False
+    # A parameter whose module was given to a function that is not followed.
+    handed: bool = False
     # The function that made new memory.
     made_by: str = ""
 
@@ -236,6 +238,8 @@ class Instance:
     called: list[tuple[ast.expr, ast.AST]] = field(default_factory=list)
     # The arguments of `__init__`, when attributes are worked out only as they are asked for.
     start: Any = None
+    # Given to a function that is not followed.
+    handed: bool = False
 
 
 @dataclass(slots=True, eq=False)

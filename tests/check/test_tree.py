@@ -53,6 +53,7 @@ def _forget_trees(monkeypatch: pytest.MonkeyPatch) -> None:
 
     project._project.cache_clear()
     project._roots.cache_clear()
+    project.files_below.cache_clear()
     project.texts_below.cache_clear()
     project.tree_stamp.cache_clear()
 

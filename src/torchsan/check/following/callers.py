@@ -151,7 +151,11 @@ def _use(
     if isinstance(statement, ast.Assign) and any(ast.unparse(t) == ast.unparse(given) for t in statement.targets):
         # `d["x"] = f(d["x"])`
         return Use.FRESH
+    part = ""
     while isinstance(given, ast.Subscript | ast.Attribute) and not _is_self(given):
+        if isinstance(given, ast.Attribute) or isinstance(given.slice, ast.Constant):
+            # `data["x"]`, `box.corners`: a thing of its own.
+            part = ast.unparse(given)
         given = given.value
     if isinstance(given, ast.Attribute):
         return Use.KEPT
@@ -166,6 +170,9 @@ def _use(
     # `f(x) if a else x`: one or the other.
     here = [] if any(isinstance(n, ast.IfExp) for n in ast.walk(statement)) else [statement]
     reached = [n for node in (*here, *(comes_after(function.body, statement) or ())) for n in ast.walk(node)]
+    if part:
+        # What else is taken of the whole tells nothing of the part.
+        named = [n for n in named if n not in reached] + _parts(reached, given.id, part)
     later = sorted(
         (n for n in named if (n.lineno, n.col_offset) > called and id(n) not in shapes and n in reached),
         key=lambda n: (n.lineno, isinstance(n.ctx, ast.Load)),
@@ -175,6 +182,19 @@ def _use(
     arguments = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     bound = any(isinstance(n.ctx, ast.Store) for n in named)
     return Use.HANDED_ON if given.id in arguments and not bound else Use.FRESH
+
+
+def _parts(reached: list[ast.AST], name: str, part: str) -> list[ast.Name]:
+    """The names at the root of expressions that are the part, or the whole as it is."""
+    found: list[ast.Name] = []
+    taken: set[int] = set()
+    for node in reached:
+        if isinstance(node, ast.Subscript | ast.Attribute):
+            root = node.value
+            taken.add(id(root))
+            if isinstance(root, ast.Name) and root.id == name and ast.unparse(node) == part:
+                found.append(root)
+    return found + [n for n in reached if isinstance(n, ast.Name) and n.id == name and id(n) not in taken]
 
 
 def _made_for_it(function: ast.AST, statement: ast.stmt, name: str) -> bool:

@@ -102,7 +102,7 @@ class Calls(MethodCalls, BuiltinCalls):
         info = function.info
         if self.depth >= (MAX_DEPTH_ALONE if self.lazy else MAX_DEPTH):
             return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
-        if info.abstract and self.depth:
+        if info.elsewhere or (info.abstract and self.depth):
             return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
         if self.active.count(info) >= MOST_RECURSION:
             return self.machine.unknown()

@@ -35,7 +35,7 @@ from torchsan.model.events import GradientCut
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
 # Statements followed on all paths from one function, and through a whole program.
-BUDGET_OF_PATHS, BUDGET_OF_PROGRAM = 400, 2 * BUDGET
+BUDGET_OF_PATHS, BUDGET_OF_PROGRAM = 250, 2 * BUDGET
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
 _IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
 _NO_TENSOR = re.compile(

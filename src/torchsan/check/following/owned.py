@@ -8,8 +8,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 from torchsan.check.facts import Fact
+from torchsan.check.following.blocks import blocks_of
 from torchsan.check.following.callers import Use, uses_of
 from torchsan.check.modelling.names import SHAPE_ONLY
 from torchsan.check.modelling.values import ONCE, Storage, Tensor, Write
@@ -45,7 +47,7 @@ class OwnedWrites:
 
     def facts(self, info: FunctionInfo, program: Program, project: Project | None, tell: Teller) -> list[Fact]:
         found: list[Fact] = []
-        told: set[int] = set()
+        told: set[tuple[str, str]] = set()
         for seen in self.places.values():
             owned = [(owner_of(s), w, sure) for s, w, sure in seen if owner_of(s) is not None]
             if not owned or not any(sure for _, _, sure in owned):
@@ -53,7 +55,7 @@ class OwnedWrites:
             storage, write, _ = next(item for item in owned if item[2])
             if (
                 storage is None
-                or id(storage) in told
+                or (storage.kind, storage.name) in told
                 or write.origin is not None
                 or write.foreign
                 or meant(storage, write)
@@ -67,10 +69,14 @@ class OwnedWrites:
                 # `if total is None: total = zeros(…)`: what is given instead is there to be filled.
                 certain = False
             certain = certain and self.harmful(info, program, project, storage, write, mixed=mixed)
-            if quiet(info, program, storage) or (storage.kind == "argument" and not info.returns):
+            if (
+                quiet(info, program, storage)
+                or announced(info, write)
+                or (storage.kind == "argument" and not info.returns)
+            ):
                 certain = False
             # One mistake may take several lines.
-            told |= {id(owner_of(s)) for s, _, _ in seen}
+            told |= {(o.kind, o.name) for s, _, _ in seen if (o := owner_of(s)) is not None}
             found.append(tell.owned(storage, write, info, mixed=mixed, certain=certain))
         return found
 
@@ -95,7 +101,8 @@ class OwnedWrites:
         if project is not None and info.owner is not None and ambiguous(info.name, project):
             return mixed or uses == {Use.READ}
         if Use.READ in uses:
-            return True
+            # What is changed and handed back says by that what it does, unless it says otherwise.
+            return mixed or documented(info) or not hands_back(info, storage.name)
         if mixed:
             return uses <= {Use.HANDED_ON, Use.UNKNOWN} or reads_again(info, storage.name, write)
         # Nobody in the tree tells: callers from outside trust what the function says of itself.
@@ -128,6 +135,22 @@ def meant(storage: Storage, write: Write) -> bool:
     if isinstance(target, ast.Subscript) and "clone(" in ast.unparse(target.slice):
         return True
     return storage.kind == "argument" and FOR_OUTPUT.search(storage.name) is not None
+
+
+def announced(info: FunctionInfo, write: Write) -> bool:
+    """Whether a warning stands before the write: whoever sees it is told."""
+    body = [] if isinstance(info.node, ast.Lambda) else info.node.body
+    for block in blocks_of(body):
+        for before, node in pairwise(block):
+            if node is write.place and isinstance(before, ast.Expr) and "warn" in ast.unparse(before):
+                return True
+    return False
+
+
+def hands_back(info: FunctionInfo, name: str) -> bool:
+    """Whether a function returns the very argument that it has changed."""
+    returns = [n.value for n in ast.walk(info.node) if isinstance(n, ast.Return)]
+    return bool(returns) and all(isinstance(value, ast.Name) and value.id == name for value in returns)
 
 
 def is_test(path: str) -> bool:

@@ -130,7 +130,16 @@ def _touched(after: Body, tensors: set[str], work: str, program: Program, *, rea
 
 
 def _uses(node: ast.stmt, tensors: set[str], reads: bool) -> bool:
+    if _keeps(node):
+        # Put away for later, after somebody has waited.
+        return False
     return any(_writes(node, tensor) for tensor in tensors) or (reads and bool(tensors & names_read(node)))
+
+
+def _keeps(node: ast.stmt) -> bool:
+    """`kept.append(t)`."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and getattr(call.func, "attr", "") in ("append", "extend", "put", "add")
 
 
 def _writes(node: ast.stmt, tensor: str) -> bool:

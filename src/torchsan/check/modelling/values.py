@@ -133,6 +133,8 @@ class Tensor:
     apart: bool = False
     # Whether all that it was computed from is known: a number that is not known may have been a tensor.
     firm: bool = True
+    # Whether it would have a graph but for an op that has none: a maximum's place, or anything under `no_grad`.
+    lost: bool = False
 
     @property
     def wants_grad(self) -> Grad:

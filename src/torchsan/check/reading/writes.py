@@ -62,7 +62,9 @@ def changing() -> frozenset[str]:
             continue
         if row.view or name + "_" in known or last + "_" in known:
             found.add(last)
-    return frozenset(found - {"detach", "expand", "chunk", "split", "unbind", "data", "values", "indices", "eq", "ne"})
+    # Those that return what is only looked at, and those that windows and drawings have, too.
+    others = {"detach", "expand", "chunk", "split", "unbind", "data", "values", "indices", "eq", "ne", "view", "select"}
+    return frozenset(found - others)
 
 
 def dropped_in(text: str) -> list[int]:
@@ -111,7 +113,8 @@ def _item_target(head: str) -> str:
     if bracket <= 0 or head[bracket + 1 : bracket + 2] in ('"', "'") or head[bracket + 1 : bracket + 3] in ('f"', "f'"):
         return ""
     target = head[:bracket].strip()
-    return target if target.replace(".", "").isidentifier() else ""
+    # `sys.modules[__name__] = …` of lazy packages.
+    return target if target.replace(".", "").isidentifier() and target != "sys.modules" else ""
 
 
 def _root(expression: str) -> str:

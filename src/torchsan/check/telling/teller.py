@@ -167,7 +167,8 @@ class Teller:
             root = node.func.value if not named else node.args[0] if node.args else None
         words = self.words(root)
         event = events.GradientCut(events.Memory(words), self.line(tensor.cut_at), "no-graph", self.line(node))
-        certain = (tensor.cut_at is not None or tensor.firm) and not self.alone
+        # Only what had a graph has surely lost it: a sum that starts from zero may have got its terms elsewhere.
+        certain = (tensor.cut_at is not None or (tensor.firm and tensor.lost)) and not self.alone
         return Fact(event, self.program.place(tensor.cut_at or node), "certain" if certain else "possible")
 
     def loss_without_graph(self, node: ast.AST) -> Fact:

@@ -37,6 +37,8 @@ PATHS_WHOLE, PATHS_ALONE = 10, 4
 # Statements followed on all paths from one function, and through a whole program.
 BUDGET_OF_PATHS, BUDGET_OF_PROGRAM = 250, 2 * BUDGET
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
+# Methods that run whenever an object is made or used.
+_CALLED_BY_ALL = re.compile(r"^__|forward|reset_parameters|init|training_step")
 _IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
 _NO_TENSOR = re.compile(
     r"\b(?:[Ll]ist|[Tt]uple|[Dd]ict|Sequence|Iterable|Iterator|Callable|Mapping|[Ss]et|Any|ndarray|int|float|str|bool|"
@@ -172,6 +174,7 @@ def _method_root(owner: str, name: str) -> Root:
 
 def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
     interpreter.root = function.info
+    interpreter.machine.helper = function.info.owner is not None and not _CALLED_BY_ALL.search(function.info.name)
     if function.info.name == "backward" and function.info.owner is not None:
         given = _saved_by_forward(interpreter, function.info)
         if given:

@@ -31,7 +31,6 @@ from torchsan.check.modelling.values import (
 )
 from torchsan.check.reading.program import FunctionInfo
 
-
 # Names of what is called when a model is used, mostly without gradients.
 _FOR_USE = re.compile(r"infer|predict|generate|_test(?:_|$)|evaluate|greedy|beam")
 

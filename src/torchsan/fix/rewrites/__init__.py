@@ -13,6 +13,7 @@ from torchsan.fix.rewrites import (
     layers,
     leaves,
     loops,
+    members,
     order,
     outside,
     saves,
@@ -28,6 +29,7 @@ Rewrite = Callable[[Spot], Iterator[tuple[str, Iterable[Edit]]]]
 
 REWRITES: dict[str, Rewrite] = {
     "out_of_place": writes.out_of_place,
+    "listed_results": members.listed_results,
     "fresh_result": writes.fresh_result,
     "clone_before_write": writes.clone_before_write,
     "inplace_false": layers.inplace_false,
@@ -41,6 +43,7 @@ REWRITES: dict[str, Rewrite] = {
     "grad_mode_view": leaves.grad_mode_view,
     "no_grad_for_inference": leaves.no_grad_for_inference,
     "step_later": order.step_later,
+    "call_later": order.call_later,
     "forward_later": order.forward_later,
     "forward_again": order.forward_again,
     "rebuild": order.rebuild,

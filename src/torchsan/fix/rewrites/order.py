@@ -48,9 +48,28 @@ def _moved(source: Source, moving: list[ast.stmt], before: ast.stmt) -> list[Edi
 def step_later(spot: Spot) -> Found:
     """Step after the last backward that needs the old weights."""
     found = _in_one_block(spot)
-    if found is None:
-        return
-    step, backward, block = found
+    if found is not None:
+        yield from _later(spot, *found)
+
+
+def call_later(spot: Spot) -> Found:
+    """The call of a function that writes what a backward needs goes behind that backward."""
+    source, backward = spot.source, spot.source.statement(spot.span)
+    writers = [
+        one.source.function_of(one.source.statement(one.span) or one.source.tree) for one in spot.spots("mutated")
+    ]
+    names = {writer.name for writer in writers if writer is not None}
+    for other in (backward, *source.above(backward)) if backward is not None else ():
+        if isinstance(other, Function | ast.ClassDef):
+            return
+        block = source.block_of(other) if isinstance(other, ast.stmt) else []
+        for one in block[: block.index(other)] if isinstance(other, ast.stmt) and other in block else ():
+            call = one.value if isinstance(one, ast.Expr) else None
+            if isinstance(call, ast.Call) and syntax.called(call) in names and isinstance(other, ast.stmt):
+                yield from _later(spot, one, other, block)
+
+
+def _later(spot: Spot, step: ast.stmt, backward: ast.stmt, block: list[ast.stmt]) -> Found:
     after = block[block.index(backward) + 1 :]
     if not spot.source.owns_its_lines(step):
         return

@@ -190,6 +190,12 @@ FOOLERS: dict[str, tuple[str, tuple[str, str]]] = {
         "for _ in range(2):\n    way = random.choice((damp, cap))\n    head(damp(net(torch.randn(5, 3)))).sum().backward()\n",
         ("h *= 0.5\n    return h", "h = h * 0.5\n    return h"),
     ),
+    "the next turn of a loop": (
+        NET + "def attack(x, steps=1):\n    for _ in range(steps):\n        head(net(x)).sum().backward()\n"
+        "        x += 0.1 * x.grad.sign()\n    return x.detach()\n"
+        "shifted = attack(torch.randn(5, 3).requires_grad_())\n",
+        ("x += 0.1 * x.grad.sign()", "x = x + 0.1 * x.grad.sign()"),
+    ),
     "the other kind of exit": (
         NET
         + "import sys\ndef step(x):\n    h = net(x)\n    h *= 0.5\n    return head(h), float(h.detach().abs().sum())\n"

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
-from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict
+from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, Case, Verdict
+from torchsan.fix.rewrites.order import loss_comes_late
 from torchsan.fix.source import Source
 from torchsan.fix.trial import Mode, Trial
 from torchsan.model import Finding
@@ -28,8 +29,8 @@ SAME_WHEN_FROZEN = {"TS105", "TS111", "TS201"}
 BY_SLOPES = SAME_FUNCTION | SAME_WHEN_FROZEN
 HEALED = "the run in which saved values are kept"
 RETAINED = "the run in which graphs are kept for later passes"
-# The healed run tells all that can be known of these.
-HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS111", "TS201"}
+# The healed run tells all that can be known of these: autograd never looks at a tensor of inference mode.
+HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS108", "TS111", "TS201"}
 LITERAL = "the run in which the refused write is made"
 KEPT = "the run in which each holder keeps its value"
 UNCACHED = "the run in which autocast keeps no copies"
@@ -82,12 +83,14 @@ class Evidence:
         assert case.reference is not None
         code = case.target.code
         # A cut takes gradients away that no optimizer took: all that it computes with must be the same.
-        how = How(fewer=code == "TS111", values=code != "TS105")
+        how = How(fewer=code in CUTTING, values=code != "TS105")
         problem = self._differs(case.reference, case.after, how, case)
         if problem:
             self._other = f"it is not {LITERAL}: {problem}"
             return Verdict("dropped", problem) if code in BY_REFERENCE else None
-        against = RETAINED if code == "TS111" else HEALED if code in HEALED_IS_TRUE else LITERAL
+        if code == "TS105" and loss_comes_late(case.old, case.target):
+            return _unproved("the loss may be meant for the weights before the step or for those after it")
+        against = RETAINED if code == "TS111" else HEALED if code in HEALED_IS_TRUE - {"TS108"} else LITERAL
         words = f"runs; {told(case.after, against)}"
         if code in HEALED_IS_TRUE or not case.after.passes:
             return Verdict("proved", words, equal=True)
@@ -162,6 +165,8 @@ class Evidence:
     # -- functions and their derivatives ------------------------------------------------------------
 
     def _by_slopes(self, case: Case) -> Verdict:
+        if case.target.code == "TS105" and loss_comes_late(case.old, case.target) is False:
+            return _unproved(self._other or "both losses are meant for the weights before the step")
         same_function = case.target.code in SAME_FUNCTION
         problem, same = self._same_function(case) if same_function else self._same_when_frozen(case)
         if problem:

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
 from torchsan.fix.directions import Asked, Use, directions, loss_of, told_by_autograd
-from torchsan.fix.tape import reach
+from torchsan.fix.tape import among, asked_for, reach
 from torchsan.fix.trial import Slope, Slopes
 from torchsan.fix.twins import Question, Twin
 from torchsan.observe.patches import Patches
@@ -137,15 +137,13 @@ class Meter(TorchFunctionMode):  # type: ignore[misc]
             self._window += 1
             return self._run(outputs, *args, **kwargs)
         leaves, _ = reach(tensors, weigh=False)
-        asked = [t for t in args[3] if torch.is_tensor(t)] if len(args) > 3 else []
-        if asked and kwargs.get("accumulate_grad", True):
-            # `backward(inputs=…)` gives a gradient to these alone.
-            leaves = [leaf for leaf in leaves if any(leaf is one for one in asked)]
+        asked = asked_for(args)
+        leaves = among(leaves, asked)
         before = {id(leaf): None if leaf.grad is None else leaf.grad.detach().clone() for leaf in leaves}
         loss = loss_of(tensors, args[0] if args else None)
         result = self._run(outputs, *args, **kwargs)
         told = told_by_autograd(leaves, before, args, kwargs, result)
-        self.found.append(self._measured(leaves, told, loss))
+        self.found.append(self._measured(leaves, told, loss, others=not asked))
         if len(self.found) >= self._limit:
             raise StopProgram
         older = self._twins.pop(self._window - 1, None)
@@ -154,12 +152,15 @@ class Meter(TorchFunctionMode):  # type: ignore[misc]
         self._window += 1
         return result
 
-    def _measured(self, leaves: list[torch.Tensor], told: dict[int, torch.Tensor] | None, loss: float) -> Slopes:
+    def _measured(
+        self, leaves: list[torch.Tensor], told: dict[int, torch.Tensor] | None, loss: float, *, others: bool
+    ) -> Slopes:
+        """`others`: leaves that the pass does not reach are looked at, too."""
         missed = sum(self._begun(leaf) is None for leaf in leaves)
         if told is None or missed:
             return Slopes((), max(1, missed))
         reached = {id(leaf) for leaf in leaves}
-        uses = [u for u in self._uses.values() if id(u.leaf) in reached or self._window in u.recorded]
+        uses = [u for u in self._uses.values() if id(u.leaf) in reached or (others and self._window in u.recorded)]
         if sum(use.leaf.numel() for use in uses) > LARGEST:
             return Slopes((), len(uses))
         found: list[Slope] = []

@@ -59,6 +59,7 @@ actor_loss.backward()
 
 FIXES = (
     ("mutated", "step_later"),
+    ("mutated", "step_later_apart"),
     ("needed", "call_later"),
     ("mutated", "forward_later"),
     ("mutated", "forward_again"),

@@ -150,7 +150,7 @@ class InFlight:
             return
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
             form = "overlap"
-        elif not _dense(tensor):
+        elif not dense(tensor):
             form = "gaps"
         else:
             return  # a permutation of dense memory: right as long as all ranks have the same one
@@ -237,7 +237,7 @@ class InFlight:
         self._rest()
 
 
-def _dense(tensor: torch.Tensor) -> bool:
+def dense(tensor: torch.Tensor) -> bool:
     """Every element of a stretch of memory exactly once, in whatever order."""
     expected = 1
     for stride, size in sorted((st, sz) for sz, st in zip(tensor.shape, tensor.stride(), strict=True) if sz > 1):

@@ -12,20 +12,18 @@ from typing import Any
 import torch
 
 from torchsan.model.events import Line, Memory
-from torchsan.model.parallel_events import BufferUpdateLost, KeptGradient, ParameterUnknown
+from torchsan.model.parallel_events import BufferUpdateLost, ParameterUnknown
 from torchsan.observe import expressions as syntax
+from torchsan.observe.bucket_gradients import BucketGradients
 from torchsan.observe.clock import clock
 from torchsan.observe.flights import Flight
-from torchsan.observe.names import local_names
-from torchsan.observe.objects import is_tensor, items_of
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement
-from torchsan.observe.sites import Site, frame_place, site_of, user_frames
+from torchsan.observe.sites import Site, site_of
 from torchsan.observe.tensors import memory_of
 
 # Writes that add to what is there: lost, a part of the count is lost. An average that forgets is DDP's to choose.
 ADDING = {"add_", "__iadd__", "index_add_", "scatter_add_", "__setitem__", "sub_", "__isub__"}
-LOOKS = 4
 
 
 @dataclass(slots=True)
@@ -43,6 +41,7 @@ class Wrapped:
     earlier: frozenset[Any] = frozenset()
     forwards: int = 0
     told: set[str] = field(default_factory=set)
+    gradients: BucketGradients | None = None  # where gradients are views of buckets
 
 
 class WrappedModules:
@@ -58,6 +57,8 @@ class WrappedModules:
         managed = {id(p): (n, p.dtype) for n, p in named if p.requires_grad}
         names = {n: id(p) for n, p in named if p.requires_grad}
         self.all[ddp] = Wrapped(site_of(frame), managed, names, ignored, last_sync=clock.now())
+        if ddp.gradient_as_bucket_view:
+            self.all[ddp].gradients = BucketGradients()
         logged = self.recorder.ledger.writes
         memories = [memory_of(p) for _, p in named]
         self.all[ddp].earlier = frozenset((m, w) for m in memories if m is not None for w in logged.get(m, []))
@@ -142,74 +143,13 @@ class WrappedModules:
         wrapped.forwards += 1
         if torch.is_grad_enabled() and ddp.require_backward_grad_sync:
             wrapped.synced = True
-        if ddp.gradient_as_bucket_view and wrapped.forwards <= LOOKS:
-            gradients = {memory_of(p.grad): n for n, p in ddp.module.named_parameters() if p.grad is not None}
-            if gradients:
-                self._kept_gradients(gradients, frame)
+            if wrapped.gradients is not None:
+                wrapped.gradients.forward(self.recorder, frame)
 
-    def _kept_gradients(self, gradients: dict[int | None, str], frame: FrameType) -> None:
-        for user in user_frames(frame)[:2]:
-            place = frame_place(user)
-            file = syntax.file_of(place.path)
-            call = file.at(place) if file else None
-            if file is None or not isinstance(call, ast.expr):
-                continue
-            for name, value in local_names(user).items():
-                held = [value] if is_tensor(value) else [item for _, item in items_of(value, 256)]
-                kept = next((t for t in held if is_tensor(t) and memory_of(t) in gradients), None)
-                if kept is None or isinstance(kept, torch.nn.Parameter) or not _read_later(file, call, name):
-                    continue
-                statement = _keeping(file, file.function(call), name)
-                line = Line(file.place(statement, place)) if statement is not None else None
-                gradient = gradients[memory_of(kept)]
-                self.recorder.emit(KeptGradient(Memory(gradient), name, line, Line(place)))
-                return
-
-
-def _keeping(file: syntax.File, function: ast.AST, name: str) -> ast.stmt | None:
-    """The statement that puts a gradient into a name, or into the list or dictionary of that name."""
-    for node in ast.walk(function):
-        if isinstance(node, (ast.Assign, ast.Expr)) and "grad" in ast.unparse(node):
-            written = node.targets[0] if isinstance(node, ast.Assign) else node.value
-            root = next((n for n in ast.walk(written) if isinstance(n, ast.Name)), None)
-            if root is not None and root.id == name:
-                return node
-    return None
-
-
-def _read_later(file: syntax.File, call: ast.expr, name: str) -> bool:
-    if syntax.read_again(file, call, name) is not None:
-        return True
-    # Read after the loop that the call stands in, and bound before it.
-    loop: ast.AST = call
-    for around in file.up(call):
-        if isinstance(around, (ast.For, ast.While)):
-            loop = around
-    if loop is call:
-        return False
-    bound_inside = any(
-        isinstance(n, ast.Name)
-        and n.id == name
-        and isinstance(n.ctx, ast.Store)
-        and not _under_condition(file, n, loop)
-        for n in ast.walk(loop)
-    )
-    end = getattr(loop, "end_lineno", 0)
-    function = file.function(call)
-    read = any(
-        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and n.lineno > end
-        for n in ast.walk(function)
-    )
-    return read and not bound_inside
-
-
-def _under_condition(file: syntax.File, node: ast.AST, loop: ast.AST) -> bool:
-    for around in file.up(node):
-        if around is loop:
-            return False
-        if isinstance(around, ast.If):
-            return True
-    return False
+    def after_backward(self, backwards: int) -> None:
+        for ddp, wrapped in list(self.all.items()):
+            if wrapped.gradients is not None:
+                wrapped.gradients.passed(ddp)
 
 
 def _set_free(used: Site) -> Any:

@@ -14,6 +14,7 @@ from torchsan import compat
 from torchsan import compat_distributed as distributed
 from torchsan.observe.clock import clock
 from torchsan.observe.flights import Flight, sides_of, tensors_in, version_of
+from torchsan.observe.functional import FunctionalResults
 from torchsan.observe.inflight import InFlight
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import local_names
@@ -40,6 +41,7 @@ class CollectiveSensor:
         self.flights: dict[int, Flight] = {}
         self.inflight = InFlight(recorder)
         self.order = CallOrder(recorder)
+        self.functional = FunctionalResults(recorder)
         # The group of a DDP module that has run forward and not yet backward.
         self._sums_to_come: Any = None
 
@@ -54,6 +56,7 @@ class CollectiveSensor:
         patches.set(distributed.Work, "wait", self._wait(distributed.Work.wait))
         for name in ("is_completed", "get_future", "synchronize", "result"):
             patches.set(distributed.Work, name, self._asking(name, getattr(distributed.Work, name)))
+        self.functional.install()
         self.recorder.before_backward.append(self._before_backward)
         ddp = distributed.ddp_class()
         if hasattr(ddp, "_sync_buffers"):
@@ -166,6 +169,8 @@ class CollectiveSensor:
         self._hush(flight, (first, second))
         self.inflight.begun(flight, args, group.size(), group.rank(), frame)
         self.order.begun(flight, group, args, frame)
+        if not flight.mine and any(t.numel() > 1 for t in tensors_in((first, second))):
+            self.functional.called(frame)
         return flight
 
     def _hush(self, flight: Flight, given: Any) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from torchsan.errors import UsageError
 from torchsan.fix.engine import Engine
+from torchsan.fix.labs import environment
 from torchsan.fix.ranks import Launch, Ranks, launched
+from torchsan.fix.warm import Warm
 
 HEAD = """
 import torch
@@ -108,17 +111,21 @@ CASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Warm]:
+    """The process that has imported torch, once for all cases."""
+    process = Warm(environment(), "torchsan.fix.ranks_child")
+    yield process
+    process.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_an_edit_is_proved_on_as_many_ranks(tmp_path: Path, name: str) -> None:
+def test_an_edit_is_proved_on_as_many_ranks(tmp_path: Path, warm: Warm, name: str) -> None:
     body, code, edited = CASES[name]
     path = tmp_path / "train.py"
     path.write_text(HEAD.lstrip("\n") + textwrap.dedent(body) + "dist.destroy_process_group()\n")
-    lab = Ranks(Launch(2, str(path), []), None, 60.0)
-    try:
-        outcome = Engine(lab).run()
-    finally:
-        lab.close()
+    outcome = Engine(Ranks(Launch(2, str(path), []), None, 60.0, warm=warm)).run()
     told = [(m.finding.code, m.verdict and m.verdict.words, m.dropped) for m in outcome.mends]
     assert outcome.mends, outcome.first.output
     assert outcome.mends[0].finding.code == code, told

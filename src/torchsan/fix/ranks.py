@@ -83,14 +83,16 @@ class RanksOrder:
 class Ranks:
     """Runs a script on so many ranks, in forks of a process that has imported torch."""
 
-    def __init__(self, launch: Launch, limit: int | None, timeout: float, *, sandbox: bool = False) -> None:
+    def __init__(
+        self, launch: Launch, limit: int | None, timeout: float, *, sandbox: bool = False, warm: Warm | None = None
+    ) -> None:
         self.launch = launch
         self.limit = limit
         self.timeout = timeout
         self.sandbox = sandbox
         self.runs = 0
         self.forks = 0
-        self._warm: Warm | None = None
+        self._warm = warm
 
     def run(self, changed: dict[str, Source], mode: Mode) -> Trial:
         if not hasattr(os, "fork"):

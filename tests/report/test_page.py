@@ -146,7 +146,10 @@ def test_each_rank_has_its_lanes_and_findings_say_where_they_happened(browser: B
     for _ in range(4):
         browser.key("ArrowDown")
     browser.key("ArrowRight")
-    assert browser.text("#moment").startswith("x: made, version 0")
+    # The last lane is that of rank 1, where it happened; the same lane of rank 0 has no finding.
+    assert browser.text("#moment").startswith("h (float32 [3], 12 B)")
+    assert "TS101" in browser.text("#moment")
+    assert all(moment.finding is None for lane in report.timeline.lanes[:2] for moment in lane.moments)
 
 
 def test_light_and_dark_differ_and_the_button_switches(browser: Browser, tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ class Flight:
     # It has made us switch the recording of lines off: see `CollectiveSensor._hush`.
     hushed: bool = False
     asynchronous: bool = False
+    # Whether this rank gets a result: not the source of a broadcast, and only the destination of a reduction to one.
+    receives: bool = True
     dropped: bool = False
     name: str = ""
     changed: set[int] = field(default_factory=set)  # memory whose contents it changed

@@ -6,20 +6,22 @@ import ast
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
 
+from torchsan.model import Place
 from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import BufferUpdateLost, ParameterUnknown
+from torchsan.model.source import shown_path
 from torchsan.observe import expressions as syntax
 from torchsan.observe.bucket_gradients import BucketGradients
 from torchsan.observe.clock import clock
 from torchsan.observe.flights import Flight
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement
-from torchsan.observe.sites import Site, site_of
+from torchsan.observe.sites import USER, Site, kind_of, site_of
 from torchsan.observe.tensors import memory_of
 
 # Writes that add to what is there: lost, a part of the count is lost. An average that forgets is DDP's to choose.
@@ -41,6 +43,7 @@ class Wrapped:
     earlier: frozenset[Any] = frozenset()
     forwards: int = 0
     told: set[str] = field(default_factory=set)
+    buffers: dict[str, int | None] = field(default_factory=dict)  # where each buffer lay at the last broadcast
     gradients: BucketGradients | None = None  # where gradients are views of buckets
 
 
@@ -127,12 +130,23 @@ class WrappedModules:
         since, wrapped.last_sync = wrapped.last_sync, clock.now()
         for name, buffer in ddp.module.named_buffers():
             memory = memory_of(buffer)
+            known, wrapped.buffers[name] = wrapped.buffers.get(name, memory), memory
             if memory is None or memory not in changed:
+                continue
+            if memory != known:
+                self._rebound(ddp, name, flight)
                 continue
             writes = [w for w in self.recorder.ledger.writes.get(memory, []) if w.before >= since and w.kind == "op"]
             if writes and all(w.op in ADDING and w.site.library is None for w in writes):
                 line = Line(whole_statement(writes[-1].site.place))
                 self.recorder.emit(BufferUpdateLost(Memory(name, "buffer"), line, Line(flight.site.place)))
+
+    def _rebound(self, ddp: Any, name: str, flight: Flight) -> None:
+        """A buffer that was replaced since the last broadcast: does the module add to it, `self.n = self.n + m`?"""
+        path, _, attribute = name.rpartition(".")
+        place = _adding(type(ddp.module.get_submodule(path)), attribute)
+        if place is not None:
+            self.recorder.emit(BufferUpdateLost(Memory(name, "buffer"), Line(place), Line(flight.site.place)))
 
     # -- gradients that are kept --------------------------------------------------------------------
 
@@ -150,6 +164,32 @@ class WrappedModules:
         for ddp, wrapped in list(self.all.items()):
             if wrapped.gradients is not None:
                 wrapped.gradients.passed(ddp)
+
+
+def _adding(kind: type, attribute: str) -> Place | None:
+    """The one statement of a class of the user's that adds to an attribute of its own and binds the sum."""
+    codes = [f.__code__ for f in vars(kind).values() if isinstance(f, FunctionType) and kind_of(f.__code__) == USER]
+    for path in dict.fromkeys(shown_path(code.co_filename) for code in codes):
+        file = syntax.file_of(path)
+        if file is None:
+            continue
+        classes = [n for n in ast.walk(file.tree) if isinstance(n, ast.ClassDef) and n.name == kind.__name__]
+        binding = [n for one in classes for n in ast.walk(one) if isinstance(n, ast.Assign) and _binds(n, attribute)]
+        if len(binding) == 1 and _adds(binding[0], attribute):
+            return file.place(binding[0], Place(path, binding[0].lineno))
+    return None
+
+
+def _binds(statement: ast.Assign, attribute: str) -> bool:
+    return any(isinstance(target, ast.Attribute) and target.attr == attribute for target in statement.targets)
+
+
+def _adds(statement: ast.Assign, attribute: str) -> bool:
+    value = statement.value
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Add, ast.Sub)):
+        return False
+    sides = (value.left, value.right) if isinstance(value.op, ast.Add) else (value.left,)
+    return any(isinstance(side, ast.Attribute) and side.attr == attribute for side in sides)
 
 
 def _set_free(used: Site) -> Any:

@@ -166,6 +166,7 @@ class CollectiveSensor:
             flight.outputs = sides_of(first, look=True)
             if name in distributed.INTO:
                 flight.inputs = sides_of(second, look=False)
+        flight.receives = _receives(flight.op, args, group.rank())
         self._hush(flight, (first, second))
         self.inflight.begun(flight, args, group.size(), group.rank(), frame)
         self.order.begun(flight, group, args, frame)
@@ -252,6 +253,11 @@ class CollectiveSensor:
         if flight.outputs and not ddp._join_config.enable:
             self.order.pseudo(flight, ddp.process_group)
         return flight if flight.outputs else None
+
+
+def _receives(op: str, args: tuple[Any, ...], rank: int) -> bool:
+    root = next((a.rootRank for a in args if hasattr(a, "rootRank")), -1)
+    return root != rank if op == "broadcast" else root == rank if op == "reduce" else True
 
 
 def _named(kwargs: dict[str, Any], *starts: str) -> Any:

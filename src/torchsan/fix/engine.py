@@ -12,6 +12,7 @@ from torchsan.fix.identity import Change, Place, keeps_definitions, maker, place
 from torchsan.fix.labs import Lab
 from torchsan.fix.outcome import Mend, Outcome, as_written
 from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Kind, Verdict, judge, lasting
+from torchsan.fix.ranks import HEALED_ON_RANKS
 from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Mode, Trial
 from torchsan.model import Finding, Span
@@ -186,6 +187,8 @@ class Engine:
         verdict = judge(case)
         if verdict.kind == "runs":
             verdict = self._weigh(case)
+            if verdict.kind == "runs" and reference is not None and _others_between_ranks(target, after):
+                verdict = self._checked_by_healing(reference, new)
         elif verdict.kind == "progress" and reference is not None and target.code in BY_REFERENCE:
             verdict = self._checked_by_healing(reference, new)
         return verdict, after, lasting(case)
@@ -293,6 +296,11 @@ class Engine:
                 if not last.passes or (slopes and all(one.agree() for one in slopes)) or codes <= BY_REFERENCE:
                     return f"together with the other edits it runs; {told(last, HEALED)}"
         return "runs, not proved: the fault is gone together with the other edits"
+
+
+def _others_between_ranks(target: Finding, after: Trial) -> bool:
+    """Other faults of the same kind are still there: the run of this edit alone cannot be the healed one."""
+    return target.code in HEALED_ON_RANKS and any(f.code in HEALED_ON_RANKS for f in after.alarms)
 
 
 def _extra(before: Trial, after: Trial) -> int:

@@ -51,6 +51,8 @@ class Flight:
     landed: bool = False
     # Called by the program (or a library), not by torch itself; and given out as a Work to wait for.
     mine: bool = True
+    # Called by a line of the user's own, which is then the line of the call.
+    direct: bool = True
     # It has made us switch the recording of lines off: see `CollectiveSensor._hush`.
     hushed: bool = False
     asynchronous: bool = False

@@ -164,7 +164,7 @@ class InFlight:
         """After a call that waited: does anybody but the call itself hold the memory with the result?"""
         if flight.asynchronous or not flight.mine or flight.op not in ("all_reduce", "broadcast", "reduce"):
             return
-        if not flight.receives:
+        if not flight.receives or not flight.direct:
             return
         seen = self._seen.get(flight.site, 0)
         if seen >= LOOKS or len(flight.outputs) != 1:

@@ -21,7 +21,7 @@ from torchsan.observe.names import local_names
 from torchsan.observe.order import CallOrder
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
-from torchsan.observe.sites import TORCH, kind_of, site_of
+from torchsan.observe.sites import TORCH, USER, kind_of, site_of
 from torchsan.observe.wrapped import WrappedModules
 
 _getframe = sys._getframe
@@ -155,7 +155,8 @@ class CollectiveSensor:
             group=distributed.group_name(group),
             site=site_of(frame),
             before=clock.now(),
-            mine=_is_mine(frame),
+            mine=_kind_of_caller(frame) != TORCH,
+            direct=_kind_of_caller(frame) == USER,
             asynchronous=_is_asynchronous(frame),
         )
         first = args[0] if args else _named(kwargs, "output", "tensor")
@@ -271,9 +272,9 @@ def _caller(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def _is_mine(frame: FrameType) -> bool:
+def _kind_of_caller(frame: FrameType) -> int:
     caller = _caller(frame)
-    return caller is not None and kind_of(caller.f_code) != TORCH
+    return kind_of(caller.f_code) if caller is not None else TORCH
 
 
 def _is_asynchronous(frame: FrameType) -> bool:

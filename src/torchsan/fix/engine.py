@@ -188,7 +188,7 @@ class Engine:
         if verdict.kind == "runs":
             verdict = self._weigh(case)
             if verdict.kind == "runs" and reference is not None and _others_between_ranks(target, after):
-                verdict = self._checked_by_healing(reference, new)
+                verdict = self._checked_by_healing(reference, new, HEALED_ON_RANKS[target.code])
         elif verdict.kind == "progress" and reference is not None and target.code in BY_REFERENCE:
             verdict = self._checked_by_healing(reference, new)
         return verdict, after, lasting(case)
@@ -198,15 +198,15 @@ class Engine:
             self._evidence = Evidence(self._run, self.sources.get, dict(self.changed), self.tell)
         return self._evidence.weigh(case)
 
-    def _checked_by_healing(self, reference: Trial, new: Source) -> Verdict:
+    def _checked_by_healing(self, reference: Trial, new: Source, against: str = HEALED) -> Verdict:
         """While other faults stop the program only its healed run can show that an edit changed nothing else."""
         self.tell("running the candidate healed")
         healed = self._run({**self.changed, new.path: new}, "heal")
         problem = compare(reference, healed, How())
         if problem:
             return Verdict("dropped", problem)
-        words = f"this fault is gone; healed, {told(healed, HEALED)}; another fault follows"
-        return Verdict("progress", words, equal=bool(healed.passes))
+        words = f"this fault is gone; healed, {told(healed, against)}; another fault follows"
+        return Verdict("progress", words, equal=bool(healed.passes) or healed.ranks > 1)
 
     def _accept(self, mend: Mend, step: Step, before: Trial) -> Mend:
         mend.candidate, mend.verdict, after = step

@@ -89,6 +89,12 @@ def make_equal(ddp: Any) -> None:
         )
 
 
+def sends_buffers(ddp: Any) -> bool:
+    """Is this the rank whose buffers DDP sends to all before a forward? False where it may be another one."""
+    usual = not ddp._join_config.enable and not hasattr(ddp, "buffer_hook")
+    return usual and bool(torch.distributed.get_rank(ddp.process_group) == 0)
+
+
 def group_name(group: Any) -> str:
     try:
         return str(group.group_name)

@@ -44,6 +44,8 @@ class CollectiveSensor:
         self.functional = FunctionalResults(recorder)
         # The group of a DDP module that has run forward and not yet backward.
         self._sums_to_come: Any = None
+        # Broadcasts of DDP whose line has the name of a buffer already.
+        self._named: set[Any] = set()
 
     def install(self) -> None:
         if not distributed.available():
@@ -248,12 +250,16 @@ class CollectiveSensor:
             return None
         site = site_of(frame)
         flight = Flight(BROADCAST, distributed.group_name(ddp.process_group), site, clock.now())
-        for name, buffer in ddp.module.named_buffers():
-            flight.outputs.extend(sides_of(buffer, look=True))
-            self.recorder.names.setdefault(whole_statement(site.place), name)
-        if flight.outputs and not ddp._join_config.enable:
+        if not ddp._join_config.enable:
             self.order.pseudo(flight, ddp.process_group)
-        return flight if flight.outputs else None
+        # The rank that sends keeps what it has: nothing is to be looked at there.
+        if not distributed.sends_buffers(ddp):
+            for name, buffer in ddp.module.named_buffers():
+                flight.outputs.extend(sides_of(buffer, look=True))
+                if site not in self._named:
+                    self._named.add(site)
+                    self.recorder.names.setdefault(whole_statement(site.place), name)
+        return flight
 
 
 def _receives(op: str, args: tuple[Any, ...], rank: int) -> bool:

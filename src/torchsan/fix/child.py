@@ -17,6 +17,7 @@ from torchsan.fix.trial import Mode, Trial
 from torchsan.observe.patches import Patches
 
 if TYPE_CHECKING:
+    from torchsan.fix.recording import Recording
     from torchsan.observe.program import Program
 
 SEED = 20
@@ -55,7 +56,7 @@ def _load(request: Request) -> Program:
     return dataclasses.replace(loaded, code=observed.compiled(content, loaded.path))
 
 
-def perform(request: Request) -> Trial:
+def perform(request: Request, kind: type[Recording] | None = None) -> Trial:
     """Run the program in this process."""
     from torchsan.fix import overlay
     from torchsan.fix.recording import Recording
@@ -67,7 +68,7 @@ def perform(request: Request) -> Trial:
     forkable = True
     overlay.install(request.files)
     loaded = _load(request)
-    recording = Recording(request.mode, request.limit)
+    recording = (kind or Recording)(request.mode, request.limit)
     random.seed(SEED)
 
     def torch_imported() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
 from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, Case, Verdict
+from torchsan.fix.ranks import HEALED_ON_RANKS
 from torchsan.fix.rewrites.order import loss_comes_late
 from torchsan.fix.source import Source
 from torchsan.fix.trial import Mode, Trial
@@ -30,7 +31,7 @@ BY_SLOPES = SAME_FUNCTION | SAME_WHEN_FROZEN
 HEALED = "the run in which saved values are kept"
 RETAINED = "the run in which graphs are kept for later passes"
 # The healed run tells all that can be known of these: autograd never looks at a tensor of inference mode.
-HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS108", "TS111", "TS201"}
+HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS108", "TS111", "TS201"} | set(HEALED_ON_RANKS)
 LITERAL = "the run in which the refused write is made"
 KEPT = "the run in which each holder keeps its value"
 UNCACHED = "the run in which autocast keeps no copies"
@@ -85,12 +86,13 @@ class Evidence:
         # A cut takes gradients away that no optimizer took: all that it computes with must be the same.
         how = How(fewer=code in CUTTING, values=code != "TS105")
         problem = self._differs(case.reference, case.after, how, case)
+        against = RETAINED if code == "TS111" else HEALED if code in HEALED_IS_TRUE - {"TS108"} else LITERAL
+        against = HEALED_ON_RANKS.get(code, against)
         if problem:
-            self._other = f"it is not {LITERAL}: {problem}"
+            self._other = f"it is not {against}: {problem}"
             return Verdict("dropped", problem) if code in BY_REFERENCE else None
         if code == "TS105" and loss_comes_late(case.old, case.target):
             return _unproved("the loss may be meant for the weights before the step or for those after it")
-        against = RETAINED if code == "TS111" else HEALED if code in HEALED_IS_TRUE - {"TS108"} else LITERAL
         words = f"runs; {told(case.after, against)}"
         if code in HEALED_IS_TRUE or not case.after.passes:
             return Verdict("proved", words, equal=True)

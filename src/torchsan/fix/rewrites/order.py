@@ -54,7 +54,7 @@ def loss_comes_late(source: Source, finding: Finding) -> bool | None:
     return any(syntax.stores(statement) & roots for statement in between)
 
 
-def _moved(source: Source, moving: list[ast.stmt], before: ast.stmt) -> list[Edit] | None:
+def moved(source: Source, moving: list[ast.stmt], before: ast.stmt) -> list[Edit] | None:
     if not all(source.owns_its_lines(s) for s in (*moving, before)):
         return None
     at = source.line_start(before.lineno)
@@ -126,7 +126,7 @@ def _later(spot: Spot, step: ast.stmt, backward: ast.stmt, block: list[ast.stmt]
     what = "step" if stepped_modules(spot.source, step) or "step" in ast.unparse(step) else "do this"
     title = f"{what} after the backward of line {backward.lineno}"
     if after:
-        edits = _moved(spot.source, [step], after[0])
+        edits = moved(spot.source, [step], after[0])
         if edits is not None:
             yield title, edits
         return
@@ -186,7 +186,7 @@ def forward_later(spot: Spot) -> Found:
         inputs = {name for s in moving for name in syntax.loads(s)}
         if any(syntax.loads(s) & names or syntax.stores(s) & inputs for s in between):
             continue
-        edits = _moved(spot.source, moving, target)
+        edits = moved(spot.source, moving, target)
         if edits is not None:
             yield f"compute {', '.join(sorted(names))} after the step", edits
 

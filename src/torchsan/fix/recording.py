@@ -69,10 +69,14 @@ class Recording:
         self.report = self._heal.__enter__()
 
     def _start_watched(self, code: Any) -> None:
+        from torchsan.fix.aliases import AliasLog
         from torchsan.fix.answers import CaptureAnswers
         from torchsan.observe.recorder import Recorder
 
         self._copies.start()
+        if self.mode == "shaken watch":
+            self._aliases = AliasLog()
+            self._aliases.start()
         self._answers = CaptureAnswers()
         self._answers.start()
         self._recorder = Recorder(self.report)

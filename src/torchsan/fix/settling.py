@@ -13,6 +13,7 @@ from torchsan.fix.evidence import HEALED
 from torchsan.fix.identity import keeps_definitions
 from torchsan.fix.outcome import Mend, Outcome
 from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Kind, Verdict
+from torchsan.fix.sharing import still_shared
 from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Alias, Trial
 from torchsan.fix.unrun import Edited, gap
@@ -97,8 +98,8 @@ def _told(mend: Mend) -> tuple[Candidate, Finding, list[Alias]]:
 
 def unsaid(engine: Engine, claim: Claim, run: dict[str, Source] | None = None) -> str:
     """Why a claim must not be made, in words; what differs from `run`, if given, is safe by analysis alone."""
-    if any(finding.code.startswith("TS3") for _, finding, _ in claim.mended):
-        return ""
+    if any(finding.code.startswith("TS3") for _, finding, _ in claim.mended) or claim.run.ranks > 1:
+        return ""  # captures are compared on variants; processes side by side are not followed line by line
     if claim.run.hollow:
         return claim.run.hollow
     engine.tell("running the program as it will be")
@@ -119,8 +120,9 @@ def _by_chance(engine: Engine, claim: Claim) -> str:
     new = [f for f in after.alarms if (f.code, f.primary.line) not in known]
     if new and any(f.code in {finding.code for _, finding, _ in claim.mended} for f in new):
         return f"with other numbers {new[0].code} shows at line {new[0].primary.line}: {new[0].message}"
-    if not claim.equal:
-        return ""
+    shared = still_shared(claim.changed, claim.mended, after.aliases)
+    if shared or not claim.equal:
+        return shared
     before = engine.trial({}, "shaken")
     problem = "" if before.failed else compare(before, after, How(fewer=True, values=False, restless=engine.restless))
     return f"with other numbers it is not the run in which saved values are kept: {problem}" if problem else ""

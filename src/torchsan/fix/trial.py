@@ -91,6 +91,8 @@ class Alias:
     name: str
     depth: int
     whole: bool
+    # For what is held: the names of the lists and dictionaries that hold it.
+    through: tuple[str, ...] = ()
 
 
 # Ends the name of a value that tells what a variable is to autograd.

@@ -187,7 +187,7 @@ def user_stack(attributes: dict[str, Any]) -> list[Any]:
 
 
 def undone(model: Any) -> tuple[Any, str]:
-    """What `torch.compile` was given, and the expression that gets it; the thing itself and nothing where it was not."""
+    """What `torch.compile` was given, and the expression that gets it; the thing itself and "" where it was not."""
     eval_frame = dynamo("eval_frame")
     if eval_frame is not None and isinstance(model, eval_frame.OptimizedModule):
         return model._orig_mod, "model._orig_mod"

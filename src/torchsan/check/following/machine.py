@@ -46,14 +46,16 @@ class Machine:
         self.touched = False
         # Calls of backward that were seen.
         self.backwards = 0
-        # Whether a function is followed without the program that calls it.
-        self.alone = False
+        # Whether a function is followed without the program that calls it, and is a method that others have to call.
+        self.alone = self.helper = False
         # Answers that this path took without the source deciding them, of the branches that it is in.
         self.inside: Answers = ()
         # Writes to memory that belongs to the caller or is kept by the object, and to other memory, by place.
         # Tensors that were put into objects: the caller may go on from there.
         self.kept: list[Tensor] = []
         self.owned: list[tuple[Tensor, Write]] = []
+        # Calls of backward that had a graph to walk, as far as is known.
+        self.walked: set[ast.AST] = set()
 
     def tick(self) -> int:
         self.clock += 1
@@ -71,7 +73,7 @@ class Machine:
 
     def fresh(self, place: ast.AST, op: str, *, grad: Grad = Grad.NO, leaf: bool = False) -> Tensor:
         made_in = "inference" if self.mode == "inference" else "grad"
-        return Tensor(Storage(), grad, leaf=leaf, place=place, op=op, made_in=made_in)
+        return Tensor(Storage(made_by=op), grad, leaf=leaf, place=place, op=op, made_in=made_in)
 
     def view_of(self, base: Tensor, place: ast.AST, op: str, kind: str = "view") -> Tensor:
         root = base.base or base
@@ -272,6 +274,12 @@ class Machine:
         if any(condition == ONCE for condition, _ in self.inside):
             return True
         whole = tensor.base or tensor
+        if whole.storage.handed:
+            # Frozen there, perhaps, or replaced.
+            return True
+        if self.alone and self.helper and whole.storage.kind == "parameter":
+            # A method that others call: perhaps where no gradients are kept.
+            return True
         frozen = whole.storage.kind == "parameter" and self.program.freezes and self.alone
         return reason in ("leaf", "leaf-view") and frozen
 
@@ -294,6 +302,7 @@ class Machine:
             if (lost or copied) and self.mode == "grad":
                 self.facts.append(self.tell.no_graph(root, node))
                 raise PathEnded
+        self.walked.add(node)
 
     # --- backward -----------------------------------------------------------------------------------
 

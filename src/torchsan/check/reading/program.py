@@ -15,12 +15,21 @@ _FREEZES = re.compile(r"requires_grad(?:_\(|\s*=)\s*(?:False|mode|flag|not |self
 _OTHER_ARRAYS = re.compile(r"\b(?:import|from) (?:numpy|jax|tensorflow|cupy|pandas|paddle|mxnet|PIL|cv2)\b")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
+_KERNELS = frozenset({"kernel", "jit", "njit", "func", "vectorize", "guvectorize"})
 _BUILDERS = ("append", "extend", "add_module", "insert")
 # The usual abbreviations resolve through imports; these modules re-export one another.
 _SAME = {
     "torch.nn.modules": "torch.nn",
     "torch.autograd.function": "torch.autograd",
     "torch.nn.parameter": "torch.nn",
+}
+
+
+# Containers of packages that are torch's own under another roof.
+_CONTAINERS = {
+    f"{package}.{name}": f"torch.nn.{name}"
+    for package in ("mmcv.runner", "mmengine.model", "mmcv.cnn", "fairscale.nn")
+    for name in ("ModuleList", "Sequential", "ModuleDict")
 }
 
 
@@ -32,6 +41,11 @@ class FunctionInfo:
     decorators: tuple[str, ...] = ()
     may_yield: bool = False
     program: Program | None = None
+
+    @cached_property
+    def elsewhere(self) -> bool:
+        """Whether a decorator makes another language of it: `@ti.kernel`, `@triton.jit`."""
+        return any(d.rpartition(".")[2] in _KERNELS and not d.startswith("torch.") for d in self.decorators)
 
     @cached_property
     def returns(self) -> bool:
@@ -72,6 +86,9 @@ class ClassInfo:
                     local |= _local_names(target)
             elif isinstance(node, ast.For | ast.AsyncFor | ast.AugAssign | ast.AnnAssign):
                 local |= _local_names(node.target)
+                if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute):
+                    # `self.layers += [layer]`
+                    found.add(node.target.attr)
             elif isinstance(node, ast.With | ast.AsyncWith):
                 for item in node.items:
                     local |= _local_names(item.optional_vars)
@@ -324,6 +341,8 @@ def _note_assigned(found: dict[str, ast.expr], target: ast.expr, value: ast.expr
 
 
 def canonical(name: str) -> str:
+    if name in _CONTAINERS:
+        return _CONTAINERS[name]
     for long, short in _SAME.items():
         if name.startswith(long + "."):
             # torch.nn.modules.activation.ReLU is torch.nn.ReLU

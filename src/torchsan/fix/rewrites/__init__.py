@@ -13,8 +13,11 @@ from torchsan.fix.rewrites import (
     layers,
     leaves,
     loops,
+    members,
     order,
     outside,
+    ranks,
+    rebuilding,
     saves,
     scripting,
     state,
@@ -28,6 +31,7 @@ Rewrite = Callable[[Spot], Iterator[tuple[str, Iterable[Edit]]]]
 
 REWRITES: dict[str, Rewrite] = {
     "out_of_place": writes.out_of_place,
+    "listed_results": members.listed_results,
     "fresh_result": writes.fresh_result,
     "clone_before_write": writes.clone_before_write,
     "inplace_false": layers.inplace_false,
@@ -41,9 +45,11 @@ REWRITES: dict[str, Rewrite] = {
     "grad_mode_view": leaves.grad_mode_view,
     "no_grad_for_inference": leaves.no_grad_for_inference,
     "step_later": order.step_later,
+    "step_later_apart": order.step_later_apart,
+    "call_later": order.call_later,
     "forward_later": order.forward_later,
     "forward_again": order.forward_again,
-    "rebuild": order.rebuild,
+    "rebuild": rebuilding.rebuild,
     "copied_weights": weights.copied_weights,
     "clear_cache": weights.clear_cache,
     "returned_twin": writes.returned_twin,
@@ -77,4 +83,16 @@ REWRITES: dict[str, Rewrite] = {
     "capture_copy": outside.capture_copy,
     "scripted": scripting.scripted,
     "without_memo": captures.without_memo,
+    **{
+        rewrite.__name__: rewrite
+        for rewrite in (
+            ranks.wait_first,
+            ranks.wait_at_once,
+            ranks.contiguous_and_back,
+            ranks.clone_for_collective,
+            ranks.without_buffer_broadcast,
+            ranks.optimizer_after_sharding,
+            ranks.load_before_wrapping,
+        )
+    },
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import ast
+import functools
 import sys
 
 import pytest

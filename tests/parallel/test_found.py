@@ -99,6 +99,21 @@ for _ in range(4):
     ddp(torch.randn(6, 4)).square().mean().backward()
     agreement.after_backward()
     optimizer.step()
+
+
+def collected(model):
+    return [p.grad.detach() for p in model.parameters()]
+
+
+tasks = DDP(torch.nn.Linear(4, 2), gradient_as_bucket_view=True)
+for _ in range(2):
+    tasks(torch.randn(6, 4))[:, 0].mean().backward()
+    first = collected(tasks)  # TS413
+    tasks.zero_grad()
+    tasks(torch.randn(6, 4))[:, 1].mean().backward()
+    second = collected(tasks)
+    both = [a + b for a, b in zip(first, second)]
+    tasks.zero_grad()
 dist.destroy_process_group()
 """
 

@@ -174,10 +174,13 @@ def test_each_is_told_at_its_line(tmp_path: Path, source: str, world: int) -> No
     path.write_text(source.lstrip("\n"))
     ranks = run_ranks(path, world)
     assert ranks.statuses == [0] * world, ranks.outputs
-    found = {(finding.code, finding.primary.line) for finding in ranks.report.findings}
-    assert found == marks(path.read_text()), ranks.report.findings
+    expected = marks(path.read_text())
+    found = {(f.code, f.primary.line) for f in ranks.report.findings if f.code.startswith("TS4")}
+    assert found == expected, ranks.report.findings
+    # What others tell of the same lines, as TS203 does of a list that a later write changes, is as right.
+    assert {f.primary.line for f in ranks.report.findings} == {line for _, line in expected}
     if world == 1:
         return
-    everywhere = [finding for finding in ranks.report.findings if finding.code != "TS412"]
+    everywhere = [f for f in ranks.report.findings if f.code.startswith("TS4") and f.code != "TS412"]
     assert all(finding.ranks == (0, 1) for finding in everywhere)
     assert ranks.report.notes == []

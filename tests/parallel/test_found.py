@@ -177,8 +177,8 @@ def test_each_is_told_at_its_line(tmp_path: Path, source: str, world: int) -> No
     expected = marks(path.read_text())
     found = {(f.code, f.primary.line) for f in ranks.report.findings if f.code.startswith("TS4")}
     assert found == expected, ranks.report.findings
-    # What others tell of the same lines, as TS203 does of a list that a later write changes, is as right.
-    assert {f.primary.line for f in ranks.report.findings} == {line for _, line in expected}
+    # That two lists of gradients are one memory is told as such, too, and is as right.
+    assert {f.code for f in ranks.report.findings if not f.code.startswith("TS4")} <= {"TS203"}
     if world == 1:
         return
     everywhere = [f for f in ranks.report.findings if f.code.startswith("TS4") and f.code != "TS412"]

@@ -32,6 +32,11 @@ class RankRecording(Recording):
     _ranks_healed: Any = None
 
     def start(self, *, code: Any = None, root: str = "") -> None:
+        opened, ours = self._outlets.opened, self.journal.folder
+        # Our own records are no files of the program's.
+        self._outlets.opened = lambda path: None if path.startswith(ours) else opened(path)  # type: ignore[method-assign]
+        if self.mode == "slopes":
+            self.mode = "lines"  # it takes forks, which a group of processes does not survive
         if self.mode in HEALED:
             from torchsan.fix.ranks_healed import RanksHealed
 

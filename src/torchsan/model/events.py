@@ -13,6 +13,7 @@ Reason = Literal[
     "leaf",
     "leaf-view",
     "multi-view",
+    "detached-view",
     "no-grad-view",
     "custom-function",
     "inference",

@@ -23,7 +23,7 @@ from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
 from torchsan.observe.patched import named_like
 from torchsan.observe.recorder import Recorder
-from torchsan.observe.sites import OURS, USER, Site, is_compilers, kind_of, site_of
+from torchsan.observe.sites import COMPILERS, OURS, SHOWN, USER, Site, is_compilers, kind_of, role_of, site_of
 from torchsan.observe.writing import inside_step, runs_backward, worth_a_look, written_as
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _getframe = sys._getframe
 # What the native part is told of a code object, and of a site; the same numbers stand in its source.
-IS_USER, IS_OURS, IS_STEP, IS_FORWARD = 1, 2, 4, 8
+IS_USER, IS_OURS, IS_STEP, IS_FORWARD, IS_SHOWN, IS_COMPILERS = 1, 2, 4, 8, 16, 32
 NO_LOOK = 1
 # Arguments, after the tensor that is written, of the ops that the native part takes without boxes.
 UNBOXED = {
@@ -112,6 +112,8 @@ class DispatchedWrites:
         self.sensor.exposure.serve_natively(self)
         clock.next_moment = self.part.moment
         self.part.start(self._describe, self._arrive, self._before, self.sensor.looked, clock.stamp, clock.home)
+        if self.recorder.judging:
+            self.sensor.exposure.graph.serve_natively(self.part)
 
     def pause(self) -> None:
         self.part.record(False)
@@ -152,6 +154,8 @@ class DispatchedWrites:
         flags = IS_USER if kind == USER else IS_OURS if kind == OURS else 0
         if inside_step(code) or is_compilers(code):
             flags |= IS_STEP
+        role = role_of(code)
+        flags |= IS_SHOWN if role == SHOWN else IS_COMPILERS if role == COMPILERS else 0
         if code.co_name == "forward" and code.co_argcount:
             flags |= IS_FORWARD
         return flags

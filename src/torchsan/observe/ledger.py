@@ -87,6 +87,8 @@ class Ledger:
         self.steps: deque[Stepped] = deque(maxlen=MAX_STEPS)
         self.steps_made = 0
         self.backwards = 0
+        # Backward passes: when each began, and its line. They add to the gradients that are there.
+        self.passes: deque[tuple[int, Site]] = deque(maxlen=MAX_STEPS)
 
     def add(self, memory: int, write: Written) -> None:
         self.log.add(memory, write)
@@ -144,6 +146,13 @@ class Ledger:
         ]
         places = {later[0].site for later in fits}
         return fits[0] if len(places) == 1 else []
+
+    def accumulated_after(self, sequence: int, times: int) -> list[Written]:
+        """The backward passes since a save, if a gradient that was written so many times must have been by them all."""
+        later = [(before, site) for before, site in self.passes if before > sequence]
+        if len(later) != times:
+            return []
+        return [Written(before, site, "backward", 0) for before, site in later]
 
     def steps_after(self, memory: int, sequence: int, *, silent_only: bool = False) -> Iterable[Stepped]:
         for step in self.steps:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
 import torch._ops
@@ -37,15 +39,33 @@ _version = compat.TensorBase._version.__get__
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-class Visited:
-    """A line of the user's own code that writes, how often it has, and whether every visit is to be looked at."""
+def _nothing() -> None:
+    return None
 
-    __slots__ = ("count", "followed", "site")
+
+class Visited:
+    """A line of the user's own code that writes, and how often it has."""
+
+    __slots__ = ("before", "count", "left", "quiet", "reference", "site", "span", "tensor")
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.count = 0
-        self.followed = False
+        # Visits up to the last that was looked at, how many may now pass in a hurry, and how many of them are left.
+        self.count = self.span = self.left = 0
+        # What the line wrote last: its address, and once it has come twice, a reference; and when that was.
+        self.tensor = 0
+        self.reference: Callable[[], Any] = _nothing
+        self.before = -1
+        # The memory that nothing held, and when: nothing can have saved it before the next node.
+        self.quiet = (0, -1)
+
+    def pass_until(self, span: int) -> None:
+        """Let so many visits pass before the next look."""
+        self.span = self.left = span
+
+
+# Lines of torch's own optimizers, of which nothing is noted.
+STEP: Any = Visited(None)  # type: ignore[arg-type]
 
 
 class PatchedWrites:
@@ -75,11 +95,18 @@ class PatchedWrites:
         self.outs.install(patches)
         for code in self.recorder.codes:
             self.outs.look_at(code)
+        guards.listeners.append(self._nothing_direct)
+        clock.when_threaded(self._nothing_direct)
+        self.sensor.exposure.replaced = self._memory_replaced
 
     def pause(self) -> None:
         pass
 
-    resume = close = pause
+    resume = pause
+
+    def close(self) -> None:
+        if self._nothing_direct in guards.listeners:
+            guards.listeners.remove(self._nothing_direct)
 
     def _watch_out(self, owner: Any, name: str) -> None:
         original = getattr(owner, name)
@@ -89,43 +116,56 @@ class PatchedWrites:
     # -- wrappers -----------------------------------------------------------------------------------
 
     def _method(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        perform, direct, recorder = self.perform, self._direct, self.recorder
+        perform, direct, refused = self.perform, self._direct, self.sensor.refused
         raw, add = self.recorder.ledger.log.raw, self.recorder.ledger.log.add
-        now = clock.now
-        exposed, quietly, get_version = self.sensor.exposure.exposed, self.sensor.exposure.before_write, _version
+        exposed, quietly, version_of = self.sensor.exposure.exposed, self.sensor.exposure.before_write, _version
+        now, thread, home = compat.thread_sequence, get_ident, clock.home
 
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             frame = _getframe(1)
             visited = direct.get((id(frame.f_code), frame.f_lasti))
-            if visited is None or guards.on or type(self) not in _PLAIN or not recorder.active:
+            if visited is None or not visited.left or thread() != home:
+                if visited is STEP:
+                    return original(self, *args, **kwargs)
                 return perform(name, original, (self,), (self, *args), kwargs, frame)
-            visited.count = count = visited.count + 1
-            if count < 4 or not count & (count - 1) or visited.followed:
-                return perform(name, original, (self,), (self, *args), kwargs, frame, visited)
+            visited.left -= 1
             before = now()
+            if visited.before == before and visited.reference() is self:
+                # Written by this line already, and no node has been made since that could tell the two apart.
+                memory = 0
+            elif type(self) in _PLAIN:
+                try:
+                    memory = _storage(self)._cdata
+                except Exception:
+                    memory = 0  # none of its own
+                if memory in exposed and visited.quiet != (memory, before):
+                    if quietly(memory, self, before) is not None:
+                        return perform(name, original, (self,), (self, *args), kwargs, frame)
+                    visited.quiet = (memory, before)
+            else:
+                return perform(name, original, (self,), (self, *args), kwargs, frame)
             try:
-                memory = _storage(self)._cdata
-            except Exception:
-                return original(self, *args, **kwargs)  # no memory of its own
-            if memory in exposed and quietly(memory, self, before) is not None:
-                return perform(name, original, (self,), (self, *args), kwargs, frame, visited)
-            try:
-                result = original(self, *args, **kwargs)
+                result = original(self, *args, **kwargs) if kwargs else original(self, *args)
             except (RuntimeError, NotImplementedError) as error:
                 refused(name, (self,), error, frame)
                 raise
-            try:
-                write = (before, visited.site, name, get_version(self))
-            except Exception:
-                return result  # inference counts no versions
-            known = raw.get(memory)
-            if known is None:
-                add(memory, write)
-            else:
-                known.append(write)
+            if memory:
+                try:
+                    write = (before, visited.site, name, version_of(self))
+                except Exception:
+                    return result  # inference counts no versions
+                known = raw.get(memory)
+                if known is None:
+                    add(memory, write)
+                else:
+                    known.append(write)
+                visited.before = before
+                if visited.tensor == id(self):
+                    visited.reference = ref(self)
+                else:
+                    visited.tensor, visited.reference = id(self), _nothing
             return result
 
-        refused = self.sensor.refused
         return named_like(method, original)
 
     def _function(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,14 +227,14 @@ class PatchedWrites:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         frame: FrameType,
-        visited: Visited | None = None,
     ) -> Any:
         """Do the write and log it. Whatever the write raises goes on to the program."""
         if guards.on:
             guards.before_write(written, frame)
         elif inside_step(frame.f_code):
+            self._direct[id(frame.f_code), frame.f_lasti] = STEP
             return original(*args, **kwargs)
-        noted = self._before(name, original, written, args, kwargs, frame, visited)
+        noted = self._before(name, original, written, args, kwargs, frame)
         try:
             result = original(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
@@ -212,7 +252,6 @@ class PatchedWrites:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         frame: FrameType,
-        visited: Visited | None,
     ) -> Any:
         if not self.recorder.active or self.recorder.paused or inside_step(frame.f_code) or is_compilers(frame.f_code):
             return None
@@ -221,15 +260,15 @@ class PatchedWrites:
             found = [(tensor, memory) for tensor in written if (memory := memory_of(tensor)) is not None]
             if not found:
                 return None
-            visited = visited or self._visit(frame)
+            visited = self._visit(frame)
             exposure, token = self.sensor.exposure, None
             notes = [
                 (tensor, memory, exposure.before_write(memory, tensor, before) if exposure.exposed else None)
                 for tensor, memory in found
             ]
-            if worth_a_look(visited.count) or visited.followed:
+            if worth_a_look(visited.count) or self.sensor.aliases.follows(visited.site, visited.count - 1):
                 token = self.sensor.look(name, visited.site, written, args, frame, visited.count, kwargs, original)
-                visited.followed = self.sensor.aliases.follows(visited.site, visited.count)
+            self._hurry(visited)
             return visited.site, before, notes, token, frame
         except Exception as error:
             self.recorder.give_up(error)
@@ -240,11 +279,28 @@ class PatchedWrites:
         visited = self._visited.get(site)
         if visited is None:
             visited = self._visited[site] = Visited(site)
-            if site.library is None and site.code is frame.f_code and site.lasti == frame.f_lasti:
-                self._direct[id(frame.f_code), frame.f_lasti] = visited
         else:
-            visited.count += 1
+            visited.count += 1 + visited.span - visited.left
+            visited.pass_until(0)
+        itself = site.library is None and site.code is frame.f_code and site.lasti == frame.f_lasti
+        if itself and not guards.on and not clock.threaded:
+            self._direct[id(frame.f_code), frame.f_lasti] = visited
         return visited
+
+    def _hurry(self, visited: Visited) -> None:
+        """Up to the next visit that deserves a look, a write of this line is noted in a hurry."""
+        count = visited.count
+        if count >= 4 and not self.sensor.aliases.follows(visited.site, count):
+            visited.pass_until((1 << count.bit_length()) - count - 1)
+
+    def _nothing_direct(self) -> None:
+        """Every write has to be looked at: somebody wants to know before it, or threads are to be told apart."""
+        self._direct.clear()
+
+    def _memory_replaced(self) -> None:
+        """A tensor has got other memory: what a line wrote last is no longer known by the tensor."""
+        for visited in self._visited.values():
+            visited.before = -1
 
     def _after(self, name: str, noted: Any) -> None:
         site, before, notes, token, frame = noted
@@ -253,6 +309,11 @@ class PatchedWrites:
             for tensor, memory, silent in notes:
                 write = Written(before, site, name, _version_of(tensor), "op", maker=maker)
                 self.recorder.ledger.log.add(memory, write)
+                now = memory_of(tensor)
+                if now != memory and now is not None:
+                    # `set_` and its kin: whoever saved the tensor finds the new memory.
+                    self.recorder.ledger.log.add(now, write)
+                    self._memory_replaced()
                 if silent is not None:
                     self.sensor.exposure.after_write(memory, tensor, silent, write._replace(kind="data"))
         except Exception as error:

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import traceback
+from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
@@ -87,6 +88,8 @@ class Recorder:
         # Who looks for other holders of written memory; set by the sensor of writes.
         self.aliases: AliasWatch | None = None
         self._passing = _Passing()
+        # Told when the thread that began to watch enters or leaves a compiled region.
+        self.in_region: Callable[[bool], None] = lambda inside: None
         # Memory that sums of the program's own went into since the last step: how many elements each.
         self.reduced: dict[int, int] = {}
         # Where the process writes what ranks are compared by; None outside of `torchsan run`.
@@ -185,6 +188,8 @@ class Recorder:
     @region.setter
     def region(self, region: Any) -> None:
         self._passing.region = region
+        if get_ident() == clock.home:
+            self.in_region(region is not None)
 
     @property
     def paused(self) -> bool:

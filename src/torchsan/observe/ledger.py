@@ -86,6 +86,9 @@ class Ledger:
         self.silent: dict[int, list[tuple[Written, int]]] = {}
         self.steps: deque[Stepped] = deque(maxlen=MAX_STEPS)
         self.steps_made = 0
+        # Whether there was a step inside autocast, and how many passes there had been at the last silent one.
+        self.autocast = False
+        self.last_silent = -SILENT_LIFE
         self.backwards = 0
         # Backward passes: when each began, and its line. They add to the gradients that are there.
         self.passes: deque[tuple[int, Site]] = deque(maxlen=MAX_STEPS)
@@ -96,6 +99,9 @@ class Ledger:
     def add_step(self, step: Stepped) -> None:
         self.steps_made += 1
         step.number = self.steps_made
+        self.autocast = self.autocast or step.autocast
+        if step.silent:
+            self.last_silent = step.passes
         self.steps.append(step)
 
     def add_silent(self, memory: int, write: Written) -> None:
@@ -114,9 +120,7 @@ class Ledger:
     def suspicious(self) -> bool:
         """True when something was written behind the version counter not long ago."""
         self.pull()
-        return bool(self.silent) or any(
-            step.silent and self.backwards - step.passes < SILENT_LIFE for step in self.steps
-        )
+        return bool(self.silent) or self.backwards - self.last_silent < SILENT_LIFE
 
     def writes_of(self, memory: int) -> list[Written]:
         """Logged writes of this memory, oldest first: the native part's, and those of compiled regions."""

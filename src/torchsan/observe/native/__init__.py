@@ -37,6 +37,11 @@ def library() -> Path:
     return folder() / f"{NAME}.so"
 
 
+def is_built() -> bool:
+    """Is a library for this torch, Python and source in the cache, and does it load?"""
+    return isinstance(_load(str(library())), ModuleType)
+
+
 def load() -> ModuleType | None:
     """The native part, if it is wanted, built, and fits; None otherwise."""
     if os.environ.get(SWITCH) == "0":

@@ -224,10 +224,11 @@ class GraphSensor:
         if not self.recorder.active or self.recorder.paused:
             return self._run_backward(t_outputs, *args, **kwargs)
         frame = _getframe(1)
-        self._before_backward(t_outputs, frame)
+        site = site_of(frame)
+        self._before_backward(t_outputs, frame, site)
         self._running.depth += 1
         outer, outer_keeps = self.recorder.backward, self.recorder.backward_keeps_gradients
-        site, first = site_of(frame), clock.now()
+        first = clock.now()
         self.recorder.passing(site, keeps_gradients=len(args) > 3 and bool(args[3]))
         # Anomaly mode would print its own advice when the engine fails; ours comes instead. It is one switch for all
         # threads: where there are others, it stays on, since they may be building graphs meanwhile.
@@ -244,10 +245,10 @@ class GraphSensor:
             self.recorder.passing(outer, keeps_gradients=outer_keeps)
             if self.recorder.active and not self.recorder.paused:
                 compat.set_anomaly(True, self._user_anomaly and self._user_check_nan)
-            self._after_backward(frame, first)
+            self._after_backward(site, first)
 
     @shield
-    def _before_backward(self, outputs: Any, frame: Any) -> None:
+    def _before_backward(self, outputs: Any, frame: Any, site: Site) -> None:
         roots = _roots(outputs)
         for listener in self.recorder.before_backward:
             listener(roots, frame)
@@ -257,13 +258,12 @@ class GraphSensor:
             self.exposure.look()
         if self.ledger.suspicious():
             self.stale.find_silent(roots, frame, self.exposure)
-        if any(step.autocast for step in self.ledger.steps):
+        if self.ledger.autocast:
             self.stale.find_stale_casts(roots, frame)
-        self.cuts.constant_terms(roots, site_of(frame))
+        self.cuts.constant_terms(roots, site)
 
     @shield
-    def _after_backward(self, frame: Any, first: int) -> None:
-        site = site_of(frame)
+    def _after_backward(self, site: Site, first: int) -> None:
         if clock.now() > first:
             self.stale.made_by_backward.append((first, clock.now(), site))
         self._last_backward = Line(site.place, site.library_place)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from _thread import get_ident
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 import torch
 import torch._ops
@@ -16,6 +14,7 @@ from torchsan import compat
 from torchsan.observe.clock import clock
 from torchsan.observe.constructors import layer_site
 from torchsan.observe.guards import guards
+from torchsan.observe.hurry import STEP, Visited, method_in_a_hurry, named_like
 from torchsan.observe.ledger import Written
 from torchsan.observe.outs import OutFinder
 from torchsan.observe.sites import Site, is_compilers, site_of
@@ -34,38 +33,7 @@ if TYPE_CHECKING:
     from torchsan.observe.sensors.writes import WriteSensor
 
 _getframe = sys._getframe
-_storage = compat.TensorBase.untyped_storage
 _version = compat.TensorBase._version.__get__
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
-def _nothing() -> None:
-    return None
-
-
-class Visited:
-    """A line of the user's own code that writes, and how often it has."""
-
-    __slots__ = ("before", "count", "left", "quiet", "reference", "site", "span", "tensor")
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        # Visits up to the last that was looked at, how many may now pass in a hurry, and how many of them are left.
-        self.count = self.span = self.left = 0
-        # What the line wrote last: its address, and once it has come twice, a reference; and when that was.
-        self.tensor = 0
-        self.reference: Callable[[], Any] = _nothing
-        self.before = -1
-        # The memory that nothing held, and when: nothing can have saved it before the next node.
-        self.quiet = (0, -1)
-
-    def pass_until(self, span: int) -> None:
-        """Let so many visits pass before the next look."""
-        self.span = self.left = span
-
-
-# Lines of torch's own optimizers, of which nothing is noted.
-STEP: Any = Visited(None)  # type: ignore[arg-type]
 
 
 class PatchedWrites:
@@ -81,7 +49,9 @@ class PatchedWrites:
     def install(self) -> None:
         patches = self.recorder.patches
         for name in methods_that_write():
-            patches.set(torch.Tensor, name, self._method(name, getattr(torch.Tensor, name)))
+            original = getattr(torch.Tensor, name)
+            method = method_in_a_hurry(name, original, self.sensor, self._direct, self.perform)
+            patches.set(torch.Tensor, name, method)
         for owner, names in functions_that_write():
             for name in names:
                 patches.set(owner, name, self._function(name, getattr(owner, name)))
@@ -114,59 +84,6 @@ class PatchedWrites:
             self.recorder.patches.set(owner, name, self._out_function(name, original))
 
     # -- wrappers -----------------------------------------------------------------------------------
-
-    def _method(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        perform, direct, refused = self.perform, self._direct, self.sensor.refused
-        raw, add = self.recorder.ledger.log.raw, self.recorder.ledger.log.add
-        exposed, quietly, version_of = self.sensor.exposure.exposed, self.sensor.exposure.before_write, _version
-        now, thread, home = compat.thread_sequence, get_ident, clock.home
-
-        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            frame = _getframe(1)
-            visited = direct.get((id(frame.f_code), frame.f_lasti))
-            if visited is None or not visited.left or thread() != home:
-                if visited is STEP:
-                    return original(self, *args, **kwargs)
-                return perform(name, original, (self,), (self, *args), kwargs, frame)
-            visited.left -= 1
-            before = now()
-            if visited.before == before and visited.reference() is self:
-                # Written by this line already, and no node has been made since that could tell the two apart.
-                memory = 0
-            elif type(self) in _PLAIN:
-                try:
-                    memory = _storage(self)._cdata
-                except Exception:
-                    memory = 0  # none of its own
-                if memory in exposed and visited.quiet != (memory, before):
-                    if quietly(memory, self, before) is not None:
-                        return perform(name, original, (self,), (self, *args), kwargs, frame)
-                    visited.quiet = (memory, before)
-            else:
-                return perform(name, original, (self,), (self, *args), kwargs, frame)
-            try:
-                result = original(self, *args, **kwargs) if kwargs else original(self, *args)
-            except (RuntimeError, NotImplementedError) as error:
-                refused(name, (self,), error, frame)
-                raise
-            if memory:
-                try:
-                    write = (before, visited.site, name, version_of(self))
-                except Exception:
-                    return result  # inference counts no versions
-                known = raw.get(memory)
-                if known is None:
-                    add(memory, write)
-                else:
-                    known.append(write)
-                visited.before = before
-                if visited.tensor == id(self):
-                    visited.reference = ref(self)
-                else:
-                    visited.tensor, visited.reference = id(self), _nothing
-            return result
-
-        return named_like(method, original)
 
     def _function(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         perform = self.perform
@@ -335,12 +252,3 @@ def _written_by(op: Any) -> list[tuple[int, str]]:
         schemas = [getattr(op, overload)._schema for overload in op.overloads()]
         return list(dict.fromkeys(entry for schema in schemas for entry in written_arguments(schema)))
     return written_arguments(op._schema) if type(op) is torch._ops.OpOverload else []
-
-
-def named_like(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    wrapper.__name__ = getattr(original, "__name__", wrapper.__name__)
-    wrapper.__qualname__ = getattr(original, "__qualname__", wrapper.__name__)
-    wrapper.__doc__ = original.__doc__
-    wrapper.__torchsan__ = True  # type: ignore[attr-defined]
-    wrapper.__wrapped__ = original  # type: ignore[attr-defined]
-    return wrapper

@@ -115,7 +115,7 @@ class GraphSensor:
 
     def _recording(self) -> Callable[[], list[str]]:
         """Two functions for one job: the fast one serves while nothing special is going on."""
-        sites, recorder = _sites, self.recorder
+        sites, passing, home = _sites, self.recorder.state, clock.home
         plain: set[int] = set()
         original = self._format_stack
 
@@ -124,14 +124,14 @@ class GraphSensor:
                 frame = _getframe(1)
             except ValueError:
                 return noted(None, [])
-            if get_ident() != clock.home:
+            if get_ident() != home:
                 return slow(frame)
             code = frame.f_code
             site = sites.get((id(code), frame.f_lasti))
             if site is not None:
                 return site
             # Code that has passed the questions below once need not answer them again.
-            return _site_slow(frame) if id(code) in plain and recorder.region is None else slow(frame)
+            return _site_slow(frame) if id(code) in plain and passing.region is None else slow(frame)
 
         def slow(frame: FrameType | None = None) -> list[str]:
             try:

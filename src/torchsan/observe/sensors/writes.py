@@ -19,10 +19,11 @@ from torchsan.model.events import WriteKind
 from torchsan.observe import constructors, native
 from torchsan.observe.clock import clock
 from torchsan.observe.dispatched import DispatchedWrites
+from torchsan.observe.hurry import named_like
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_variables
 from torchsan.observe.objects import is_honest, is_tensor, module_of, sequence_of
-from torchsan.observe.patched import PatchedWrites, named_like
+from torchsan.observe.patched import PatchedWrites
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import refused, whole_statement
 from torchsan.observe.sensors.aliases import AliasWatch

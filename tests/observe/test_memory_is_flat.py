@@ -12,8 +12,10 @@ import torch
 import torchsan
 from torchsan.observe import native
 from torchsan.observe.api import current
+from torchsan.observe.timing import Share
 
 STEPS, EARLY = 10_000, 1_000
+SHARES = {name: method for name, method in vars(Share).items() if name in ("allows", "granted")}
 OURS = os.path.join(os.path.dirname(torchsan.__file__), "*")
 
 
@@ -53,7 +55,9 @@ def records() -> dict[str, int]:
     return found
 
 
-def test_ten_thousand_steps_leave_no_more_than_one_thousand(sensor):
+def test_ten_thousand_steps_leave_no_more_than_one_thousand(sensor, monkeypatch):
+    for name, method in SHARES.items():
+        monkeypatch.setattr(Share, name, method)  # looks have their share of the time, as in a real run
     weight, kept = torch.nn.Parameter(torch.ones(4)), torch.zeros(4)
     with torchsan.watch() as report:
         for _ in range(EARLY):

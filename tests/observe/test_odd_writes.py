@@ -105,6 +105,11 @@ HAZARDS = {
         x.mul_(2)  # written
         h.sum().backward()
     """,
+    "with values that are read from the same memory, shifted": """
+        history = torch.zeros(4, 3)
+        with torch.no_grad():
+            history[1:] = history[:-1]  # written
+    """,
     "by the line that has written the same tensor many times": """
         v = torch.randn(3)
         for i in range(40):
@@ -126,6 +131,26 @@ FINE = {
             for i in range(30):
                 a.add_(1)
                 a[0] = 2
+    """,
+    "a function that says that it writes, on one of two ways": """
+        class Gate(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.mark_dirty(x)
+                x.expm1_()
+                ctx.save_for_backward(x)
+                return x
+
+            @staticmethod
+            def backward(ctx, grad):
+                (y,) = ctx.saved_tensors
+                return grad * (y + 1)
+
+        def act(x, inplace):
+            return Gate.apply(x) if inplace else torch.expm1(x)
+
+        for _ in range(3):
+            act(w * 2, True).sum().backward()
     """,
     "gradients that add up": """
         for _ in range(10):

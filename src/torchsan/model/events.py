@@ -18,6 +18,7 @@ Reason = Literal[
     "custom-function",
     "inference",
     "overlap",
+    "operand-overlap",
     "parameter-replaced",
 ]
 

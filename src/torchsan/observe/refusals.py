@@ -27,6 +27,10 @@ PATTERNS: tuple[tuple[Reason, str], ...] = (
     ("custom-function", r"view was created inside a custom Function|marked as dirty"),
     ("inference", r"[Ii]nference tensor"),
     ("overlap", r"more than one element of the written-to tensor refers to a single memory location"),
+    (
+        "operand-overlap",
+        r"some elements of the input tensor and the written-to tensor refer to a single memory location",
+    ),
     ("parameter-replaced", r"cannot assign .* as parameter"),
 )
 

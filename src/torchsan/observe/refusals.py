@@ -29,7 +29,7 @@ PATTERNS: tuple[tuple[Reason, str], ...] = (
     ("overlap", r"more than one element of the written-to tensor refers to a single memory location"),
     (
         "operand-overlap",
-        r"some elements of the input tensor and the written-to tensor refer to a single memory location",
+        r"of the input tensor and the written-to tensor refer to a single memory location",
     ),
     ("parameter-replaced", r"cannot assign .* as parameter"),
 )

@@ -6,8 +6,8 @@ What goes wrong. A write to the whole tensor is refused ("more than one element 
 a single memory location"). A write to one row or element is not: it changes all of them, silently. Refused as well is
 a write whose values are read from the same memory, shifted: `history[1:] = history[:-1]`.
 
-How to fix. Make the rows real before writing: `repeat(n, 1, 1)`, or `expand(...).clone()`. To shift in place, copy what is
-read: `history[1:] = history[:-1].clone()`.
+How to fix. Make the rows real before writing: `repeat(n, 1, 1)`, or `expand(...).clone()`. To shift in place, copy
+what is read: `history[1:] = history[:-1].clone()`.
 
 When to ignore. When every copy is meant to change, write to the tensor from before the `expand` instead.
 """

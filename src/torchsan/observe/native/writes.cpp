@@ -300,6 +300,7 @@ struct Note {
   int64_t original_version = 0;
   uint64_t hash = 0;
   bool hashed = false;
+  uintptr_t memory = 0;
 };
 
 // Who could have saved the tensor holds it, or another tensor on its memory. Besides those there are the program
@@ -363,10 +364,9 @@ void forget_oldest() {
   s.forgotten++;
 }
 
-void keep(const at::Tensor& tensor, const Record& record) {
+void keep(uintptr_t memory, const Record& record) {
   State& s = state();
   Memo& mine = memo();
-  const uintptr_t memory = memory_of(tensor);
   std::lock_guard<std::mutex> guard(s.lock);
   if (mine.memory != memory || mine.stories != s.forgotten) {
     if (s.stories.size() >= s.most_memories) forget_oldest();
@@ -448,13 +448,17 @@ void perform(int32_t op, c10::SmallVector<Note, 2>& notes, bool counted, Run run
   if (state().any_exposed.load(std::memory_order_relaxed)) {
     for (Note& note : notes) note_exposure(note, before);
   }
+  for (Note& note : notes) note.memory = memory_of(note.tensor);
   Token token;
   if (guarded || (worth_a_look(site.visits) && !(site.flags & NO_LOOK))) call_before(token, op, site, notes);
   run();
   for (const Note& note : notes) {
     Record record{before, version_of(note.tensor), 0, 0, at.layer, site.number, op, at.thread, moment};
     bytes_of(note.tensor, record.start, record.end);
-    keep(note.tensor, record);
+    const uintptr_t memory = memory_of(note.tensor);
+    keep(memory, record);
+    // `set_` and its kin give the tensor other memory: whoever holds the old one is told, too.
+    if (note.memory != 0 && note.memory != memory) keep(note.memory, record);
     tell_silent(note, record);
   }
   call_after(token);
@@ -487,7 +491,7 @@ bool perform_in_a_hurry(int32_t op, const at::Tensor& tensor, bool counted, Run 
   run();
   record.version = version_of(tensor);
   bytes_of(tensor, record.start, record.end);
-  keep(tensor, record);
+  keep(memory_of(tensor), record);
   return true;
 #else
   return false;

@@ -46,8 +46,8 @@ class Machine:
         self.touched = False
         # Calls of backward that were seen.
         self.backwards = 0
-        # Whether a function is followed without the program that calls it.
-        self.alone = False
+        # Whether a function is followed without the program that calls it, and is a method that others have to call.
+        self.alone = self.helper = False
         # Answers that this path took without the source deciding them, of the branches that it is in.
         self.inside: Answers = ()
         # Writes to memory that belongs to the caller or is kept by the object, and to other memory, by place.
@@ -276,6 +276,9 @@ class Machine:
         whole = tensor.base or tensor
         if whole.storage.handed:
             # Frozen there, perhaps, or replaced.
+            return True
+        if self.alone and self.helper and whole.storage.kind == "parameter":
+            # A method that others call: perhaps where no gradients are kept.
             return True
         frozen = whole.storage.kind == "parameter" and self.program.freezes and self.alone
         return reason in ("leaf", "leaf-view") and frozen

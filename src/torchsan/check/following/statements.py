@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import bare
-from torchsan.check.following.parts import Parts
+from torchsan.check.following.parts import MOST_ITEMS, Parts
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.names import (
     BINARY,
@@ -100,6 +100,9 @@ class Statements(Parts):
 
     def run_Expr(self, node: ast.Expr, scope: Scope) -> None:
         self.value(node.value, scope)
+        if isinstance(node.value, ast.Call) and GRAD_MODES.get(self.program.dotted(node.value.func)) == "unsure":
+            # `torch.set_grad_enabled(False)`: from here on.
+            self.machine.mode = self.grad_mode(node.value, scope)
 
     def run_Assign(self, node: ast.Assign, scope: Scope) -> None:
         value = self.value(node.value, scope)
@@ -122,6 +125,9 @@ class Statements(Parts):
             return
         if isinstance(current, Sequence) and isinstance(value, Sequence) and isinstance(node.op, ast.Add):
             current.items += value.items
+            return
+        if isinstance(current, Layer) and current.name == "ModuleList" and isinstance(value, Sequence):
+            current.children += value.items[:MOST_ITEMS]
             return
         self.assign(node.target, self.binary(node.op, current, value, node), scope, node)
 

@@ -65,6 +65,12 @@ class WriteLog(Mapping[int, list[Written]]):
             known = self.raw[memory] = deque(maxlen=MAX_WRITES_PER_MEMORY)
         known.append(write)
 
+    def forget_before(self, number: int) -> None:
+        """Drop memory that was last written before this: no graph that is still of use is that old."""
+        for memory, writes in list(self.raw.items()):
+            if writes and writes[-1][0] < number:
+                self.raw.pop(memory, None)
+
     def __getitem__(self, memory: int) -> list[Written]:
         # Threads write while we look.
         return [w if type(w) is Written else Written(*w) for w in self.raw[memory].copy()]
@@ -110,6 +116,8 @@ class Ledger:
     def finish_backward(self) -> None:
         """A backward ended: drop what can no longer matter."""
         self.backwards += 1
+        if self.backwards % MAX_STEPS == 0 and len(self.passes) == MAX_STEPS:
+            self.log.forget_before(self.passes[0][0])
         for memory in list(self.silent):
             young = [entry for entry in self.silent[memory] if self.backwards - entry[1] < SILENT_LIFE]
             if young:

@@ -154,9 +154,13 @@ def bound_copy(spot: Spot) -> Found:
             if any(isinstance(t, ast.Name) and t.id == root for t in targets):
                 yield from _bound(source, node.value)
     if function is not None and root in {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}:
-        edit = syntax.insert_before(source, statement, f"{root} = {root}.clone()")
-        if edit is not None:
-            yield f"write to a copy: {root} = {root}.clone()", [edit]
+        body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+        # Before the write, or where it is not the only one, before all of them.
+        for place in dict.fromkeys((statement, body[0])):
+            edit = syntax.insert_before(source, place, f"{root} = {root}.clone()")
+            where = "" if place is statement else " from the start"
+            if edit is not None:
+                yield f"write to a copy{where}: {root} = {root}.clone()", [edit]
 
 
 def _bound(source: Source, value: ast.expr) -> Found:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.rewrites.stored import stored_values
+from torchsan.fix.rewrites.stored import same_stores, stored_values
 from torchsan.fix.source import Edit, Source
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
@@ -25,6 +25,11 @@ def kept_copy(spot: Spot) -> Found:
     values = [part for value, _ in stored_values(source, statement, spot.span) for part in _parts(value)][: 2 * LIMIT]
     yield from _collected(source, statement, spot)
     for value in values:
+        others = same_stores(source, statement, value)
+        if others:
+            shown = source.segment(value)
+            everywhere = [syntax.cloned(source, one) for one in (value, *others)]
+            yield f"keep copies: {shown}.clone() wherever {shown} is kept", everywhere
         yield from _copies(source, value)
     if len(values) > 1:
         yield "keep copies of all", [edit for value in values for edit in [syntax.cloned(source, value)]]

@@ -127,6 +127,7 @@ class Recording:
         trial.aliases = self._aliases.found if self._aliases is not None else {}
         trial.answers = self._answers.found if self._answers is not None else []
         trial.findings = [with_full_paths(finding) for finding in self.report.findings]
+        trial.live_nodes = list(self._recorder.live_nodes) if self._recorder is not None else []
         trial.troubles = list(self.report.notes)
 
     def _finish(self, error: BaseException | None) -> None:

@@ -152,6 +152,8 @@ class Trial:
     seconds: float = 0.0
     # Bytes that each graph kept, also that of a backward that then failed.
     kept: list[int] = field(default_factory=list)
+    # Nodes of all graphs that were alive at each step.
+    live_nodes: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     # By the line that writes; a healed run knows them.
     aliases: Aliases = field(default_factory=dict)

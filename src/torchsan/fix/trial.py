@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchsan.model import Finding
+from torchsan.model.memory import Memory
 
 # watch: under the recorder. heal: saved values are kept, refused writes are made all the same. scramble: that, and
 # steps set parameters to fixed random values. frozen: that, but steps leave parameters where they are. slopes: losses
 # are computed again beside the parameters. uncached: autocast keeps no copies of weights.
-Mode = Literal["watch", "heal", "scramble", "frozen", "slopes", "uncached"]
+# memory: what is kept is measured, and nothing else.
+Mode = Literal["watch", "heal", "scramble", "frozen", "slopes", "uncached", "memory"]
 
 # Relative to the largest entry; in-place and out-of-place twins differ by rounding at most.
 TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float16": 2e-2, "bfloat16": 5e-2}
@@ -154,6 +156,8 @@ class Trial:
     kept: list[int] = field(default_factory=list)
     # Nodes of all graphs that were alive at each step.
     live_nodes: list[int] = field(default_factory=list)
+    # What was measured, in the mode for it.
+    memory: Memory | None = None
     findings: list[Finding] = field(default_factory=list)
     # By the line that writes; a healed run knows them.
     aliases: Aliases = field(default_factory=dict)

@@ -16,7 +16,7 @@ _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 def detach_stored(spot: Spot) -> Found:
     """`.detach()` at the statement that stores: on what it adds, on what it reads of itself, on all that it binds.
 
-    Which of them is right is not for the syntax to say: a cut that changes a number or a gradient is dropped by its run.
+    Which of them is right is not for the syntax to say: its run drops a cut that changes a number or a gradient.
     """
     source, statement = spot.source, spot.source.statement(spot.span)
     if statement is None:
@@ -49,11 +49,11 @@ def _carried(value: ast.expr, names: set[str]) -> Iterator[ast.expr]:
     reads = [node for node in ast.walk(value) if isinstance(node, _ATOMS) and ast.unparse(node) in names]
     if isinstance(value, (ast.BinOp, ast.IfExp)):
         yield value
-    yield from reads  # type: ignore[misc]
+    yield from reads
 
 
 def _of_display(value: ast.expr) -> Iterator[ast.expr]:
-    """`(step, loss)`, `{"loss": loss}`, `Record(step, loss)`, `[v + g for …]`: what is inside; else the value itself."""
+    """`(step, loss)`, `{"loss": loss}`, `Record(step, loss)`, `[v + g for …]`: what is inside; else the value."""
     if isinstance(value, (ast.Tuple, ast.List, ast.Set)):
         for element in value.elts:
             yield from _of_display(element)

@@ -1,8 +1,8 @@
 """The line that puts something into a holder, caught in the act.
 
 For the length of one step the interpreter tells which line of the program's is next; where the holder has changed since
-the line before, that line did it. Names and syntax play no part, so `heappush(self.worst, …)`, a hook that is registered
-or a record that a logger keeps are caught like `losses.append(…)`. Done for holders that are already suspected, not
+the line before, that line did it. Names and syntax play no part, so `heappush(self.worst, …)`, a hook that is
+registered or a record that a logger keeps are caught like `losses.append(…)`. Done for holders that are suspected, not
 while a debugger or coverage has the interpreter's ear, and in the thread that makes the steps.
 """
 
@@ -11,19 +11,24 @@ from __future__ import annotations
 import ast
 import gc
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
+from torchsan import compat_compile
 from torchsan.model import Place
 from torchsan.model.source import shown_path
 from torchsan.observe import expressions as syntax
 from torchsan.observe.kept.saved import reachable
+from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_tensor
 from torchsan.observe.sites import USER, kind_of, user_frames
 
 MAX_EVENTS = 200_000
+# Before Python 3.13 the variables of a traced frame are copied into a dictionary, and back.
+SNAPSHOTS = sys.version_info < (3, 13)
 SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Delete)
 # What we hold of a holder while we wait for it to change: our attribute, and the argument of the question.
 OWN_REFERENCES = 2
@@ -32,20 +37,23 @@ OWN_REFERENCES = 2
 class Catcher:
     """Watches one holder from one step to the next."""
 
-    def __init__(self, holder: Any, look: Callable[[Any], list[int]]) -> None:
+    def __init__(self, holder: Any, look: Callable[[Any], list[int]], variable: tuple[int, str] | None = None) -> None:
         self._holder: Any = holder
         self._look = look
-        self._known = look(holder)
+        # A variable of a function that runs is asked for when its frame is at hand.
+        self._variable = variable
+        self._known: list[int] | None = look(holder) if variable is None else None
         self._last: tuple[CodeType, int] | None = None
         self._events = 0
         self._active = False
+        self.started = False
         self.lines: Counter[tuple[CodeType, int]] = Counter()
         self._idle: Counter[tuple[CodeType, int]] = Counter()
 
     def start(self, frame: FrameType | None) -> bool:
-        if sys.gettrace() is not None:
+        if sys.gettrace() is not None or compat_compile.is_in_use() or not _is_alone():
             return False
-        self._active = True
+        self._active = self.started = True
         for one in user_frames(frame, 64):
             if one.f_trace is None:
                 one.f_trace = self._local
@@ -59,9 +67,14 @@ class Catcher:
         self._holder = None
         if sys.gettrace() == self._called:
             sys.settrace(None)
-        for one in user_frames(frame, 64):
-            if one.f_trace == self._local:
-                one.f_trace = None
+        at = frame
+        while at is not None:
+            if at.f_trace == self._local:
+                at.f_trace = None
+            local_names(at)
+            at = at.f_back
+        if SNAPSHOTS:
+            _forget_snapshots()
 
     def caught(self) -> Place | None:
         """Where what carries a graph was put in; if nothing that was put in could be seen to, where all was."""
@@ -77,7 +90,7 @@ class Catcher:
     def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
         if not self._active:
             return None
-        if kind_of(frame.f_code) != USER:
+        if kind_of(frame.f_code) != USER or frame.f_code.co_filename.startswith("<"):
             return None
         return self._local(frame, event, arg)
 
@@ -90,13 +103,27 @@ class Catcher:
             self._holder = None
             sys.settrace(None)
             return None
+        if SNAPSHOTS:
+            # A dictionary that somebody once asked for would go on holding variables that are deleted.
+            frame.f_locals  # noqa: B018
         self._check()
+        self._check_variable(frame)
         at: FrameType | None = frame
         if event == "return":
             # What is left of the line that called.
             at = next(iter(user_frames(frame.f_back, 1)), None)
         self._last = (at.f_code, at.f_lineno) if at is not None else None
         return self._local
+
+    def _check_variable(self, frame: FrameType) -> None:
+        if self._variable is None or id(frame) != self._variable[0]:
+            return
+        # Not to be emptied here: the interpreter takes back what it finds when the trace function returns.
+        value = frame.f_locals.get(self._variable[1])
+        now = [id(value)]
+        if self._known is not None and now != self._known and self._last is not None:
+            self._idle[self._last] += 1
+        self._known = now
 
     def _check(self) -> None:
         if self._holder is None:
@@ -105,11 +132,26 @@ class Catcher:
             self._holder = None  # nobody else has it any more
             return
         now = self._look(self._holder)
-        if now != self._known:
+        if self._known is not None and now != self._known:
             if self._last is not None:
                 new = set(now) - set(self._known)
                 (self.lines if _carries(self._holder, new) else self._idle)[self._last] += 1
             self._known = now
+
+
+def _is_alone() -> bool:
+    """Before Python 3.13 a traced frame's variables are read and written back around each call of the trace function,
+    which could undo what another thread does to a shared variable in between."""
+    return not SNAPSHOTS or threading.active_count() == 1
+
+
+def _forget_snapshots() -> None:
+    """A traced generator that is suspended would keep the variables of that time, and so their memory, to its end."""
+    for one in gc.get_objects():
+        if type(one) is GeneratorType or type(one) is CoroutineType:
+            frame = one.gi_frame if type(one) is GeneratorType else one.cr_frame
+            if frame is not None:
+                local_names(frame)
 
 
 def _carries(holder: Any, new: set[int]) -> bool:

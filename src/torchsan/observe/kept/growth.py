@@ -38,6 +38,8 @@ from torchsan.observe.timing import Share
 RISES, MARKING = 4, 3
 # When so small a share of the nodes is left, the graphs were let go: a window, an episode, an epoch's list.
 LET_GO = 0.6
+# The share of its rises that a line must go on with to be told.
+GOES_ON = 0.4
 MAX_TICKS = 4_096
 # Lines whose newest carriers are asked how far back they reach.
 RUNNING = 24
@@ -51,6 +53,7 @@ class _Course:
     """How the number of live nodes of one line has gone."""
 
     last: int
+    since: int
     rises: int = 0
     look_at: int = MARKING
 
@@ -67,6 +70,8 @@ class Suspect:
     # The largest count since; none yet, since looking itself holds references.
     most: int | None = None
     later_rises: int = 0
+    # How often the count has risen up to now, per step.
+    rate: float = 0.0
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -143,12 +148,13 @@ class GrowthSensor:
         if rising and self.share.allows():
             with self.share.spending():
                 self._look(rising, frame)
+        self._start_catching(frame)
 
     def _count(self, site: Site, rising: list[Site]) -> int:
         count = sys.getrefcount(site)
         course = self._courses.get(id(site))
         if course is None:
-            self._courses[id(site)] = _Course(count)
+            self._courses[id(site)] = _Course(count, self._number)
         elif count > course.last:
             course.last = count
             course.rises += 1
@@ -156,7 +162,7 @@ class GrowthSensor:
                 course.look_at = 2 * course.rises
                 rising.append(site)
         elif count < LET_GO * course.last:
-            course.last, course.rises, course.look_at = count, 0, MARKING
+            self._courses[id(site)] = _Course(count, self._number)
         return count
 
     def _follow(self, suspect: Suspect) -> None:
@@ -195,9 +201,7 @@ class GrowthSensor:
         groups = [group for group in holding.choose(found, latest, marks) if group.old]
         return [group for group in groups if walker.reach(group.old[-1].node).site is not None][: holding.GROUPS]
 
-    def _carried(
-        self, found: Carriers, walker: Walker, before: dict[Origin, set[int]]
-    ) -> list[_Carried]:
+    def _carried(self, found: Carriers, walker: Walker, before: dict[Origin, set[int]]) -> list[_Carried]:
         """Values whose graph goes back through several steps and has in it what the same line made a tick ago.
 
         A mere result of the step, computed from such a value, is not made from its own value before.
@@ -221,19 +225,33 @@ class GrowthSensor:
     def _suspect(self, event: GraphKept, carrier: Carrier, grower: Grower | None, frame: FrameType) -> None:
         if any(_line(suspect.event) == _line(event) and not suspect.refuted for suspect in self.suspects):
             return
-        suspect = Suspect(event, carrier.line, self._number)
+        suspect = Suspect(event, carrier.line, self._number, rate=self._rate(carrier.line))
         self.suspects.append(suspect)
-        if grower is not None and grower.holder is not None:
-            catcher = Catcher(grower.holder, grower.look)
-            if catcher.start(frame):
-                suspect.catcher = catcher
+        if grower is not None and (grower.holder is not None or grower.variable is not None):
+            suspect.catcher = Catcher(grower.holder, grower.look, grower.variable)
+
+    def _rate(self, line: LineKey) -> float:
+        courses = [self._courses.get(id(site)) for site in _all_sites() if line_of(site) == line]
+        rates = [one.rises / max(1, self._number - one.since) for one in courses if one is not None]
+        return max(rates, default=0.0)
+
+    def _start_catching(self, frame: FrameType) -> None:
+        """At the very end of a tick, one at a time: the interpreter has one ear."""
+        for suspect in self.suspects:
+            catcher = suspect.catcher
+            if catcher is None:
+                continue
+            if catcher.started or catcher.start(frame):
+                return
+            suspect.catcher = None
 
     def _stop_catching(self, frame: FrameType, *, ended: bool = False) -> None:
         for suspect in self.suspects:
             if suspect.catcher is None:
                 continue
             place = suspect.catcher.caught()
-            if place is None and not ended and self._number - suspect.tick < CATCHING:
+            waiting = self._number - suspect.tick < CATCHING * (1 + self.suspects.index(suspect))
+            if place is None and not ended and waiting:
                 continue
             suspect.catcher.stop(frame)
             suspect.catcher = None
@@ -264,6 +282,9 @@ class GrowthSensor:
         told = {suspect.key for suspect in self.suspects if suspect.refuted}
         for suspect in self.suspects:
             late = self._number - suspect.tick
+            # It must have gone on as it began: what is bounded was full some time.
+            if late >= RISES and suspect.later_rises < GOES_ON * suspect.rate * late:
+                continue
             if late >= 2 * RISES and suspect.later_rises == 0:
                 continue
             key = suspect.key

@@ -14,7 +14,8 @@ from typing import Any
 
 from torchsan.observe.holders.census import Step
 from torchsan.observe.kept.carriers import Carrier, Carriers, Origin
-from torchsan.observe.kept.upward import Upward, deep_content
+from torchsan.observe.kept.contents import content, deep_content
+from torchsan.observe.kept.upward import Name, Upward
 from torchsan.observe.objects import attributes_of
 
 # Of how many steps a holder must have the graphs, at least; and how many are asked for.
@@ -30,6 +31,8 @@ class Grower:
     held: list[Carrier]
     holder: Any
     look: Callable[[Any], list[int]]
+    # A variable of a function that runs: its frame's address and its name.
+    variable: tuple[int, str] | None = None
 
 
 @dataclass(slots=True)
@@ -164,7 +167,7 @@ class _Holders:
             return Grower(Step(way, "[…]", "item", number, 0, way.depth + 1), True, carriers, holder, deep_content)
         part, kind, key = self.up.part(number, below)
         if not part:
-            return Grower(way, False, carriers, None, deep_content)
+            return Grower(way, False, carriers, holder, content)
 
         def bound(owner: Any) -> list[int]:
             return [id(attributes_of(owner).get(key))] if type(key) is str else deep_content(owner)
@@ -177,6 +180,16 @@ class _Holders:
             for name in self.up.names.get(number, ()):
                 known = before.names.get((name.owner, name.text))
                 if known is not None and known != number and name.users:
-                    step = Step(None, name.text, name.kind, name.owner, name.text, 0, name.frame)
-                    return [Grower(step, False, self.group.old, None, deep_content)]
+                    return [_variable(name, self.group.old)]
         return []
+
+
+def _variable(name: Name, carriers: list[Carrier]) -> Grower:
+    step = Step(None, name.text, name.kind, name.owner, name.text, 0, name.frame)
+    if name.namespace is None:
+        return Grower(step, False, carriers, None, content, (name.owner, name.text))
+
+    def bound(namespace: Any) -> list[int]:
+        return [id(namespace.get(name.text))]
+
+    return Grower(step, False, carriers, name.namespace, bound)

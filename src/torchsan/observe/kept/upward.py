@@ -7,33 +7,29 @@ does not tell is added: the variables of functions that run, arrays of objects, 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 import time
+from _thread import get_ident
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import pairwise
 from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
-import torch
-
-from torchsan.observe.holders.census import Kind, Step
+from torchsan.observe.holders.census import Kind, Step, defaults_of
+from torchsan.observe.kept.contents import ITEMS, flat, is_any, is_array
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import _DICT_SLOTS, attributes_of, class_attribute, class_members, is_a, is_tensor
 from torchsan.observe.sites import LIBRARY, OURS, TORCH, USER, kind_of, kind_of_path
 
-LEVELS, WIDTH, ITEMS = 18, 48, 100_000
-# Entries up to which a container's content is compared one by one, and of all that it leads to.
-BRIEF, DEEP = 256, 2_000
+LEVELS, WIDTH = 18, 48
 # Seconds after which the way up is left: where every start has a name, and in any case.
 LONG, LONGEST = 0.15, 0.6
-CONTAINERS = (list, dict, set, deque)
 _SEQUENCES = (list, tuple, deque)
 _ENDS = (ModuleType, type, CodeType)
-# Not looked into when a holder's content is compared.
-_CLOSED = (ModuleType, type, CodeType, FrameType, FunctionType, torch.nn.Module, torch.optim.Optimizer)
 
 
 @dataclass(slots=True)
@@ -45,6 +41,8 @@ class Name:
     owner: int
     frame: FrameType | None = None
     users: bool = True
+    # Of a module's variable, where it lies.
+    namespace: dict[str, Any] | None = None
 
 
 class Upward:
@@ -111,20 +109,21 @@ class Upward:
         for holder in holders:
             if id(holder) in self._ours or not self._is_way_up(holder):
                 continue
-            held = [id(one) for one in gc.get_referents(holder) if id(one) in wanted]
+            below = [id(one) for one in gc.get_referents(holder) if id(one) in wanted]
             if id(holder) in self._namespaces:
                 self._name_in(holder, wanted)
             elif type(holder) is type or issubclass(type(holder), type):
-                self._name_of_class(holder, held)
+                self._name_of_class(holder, below)
             else:
-                yield holder, held
+                yield holder, below
 
     def _join_attributes(self) -> None:
-        """An object and the dictionary of its attributes are one; whether there is a dictionary is Python's affair."""
+        """An object and the dictionary of its attributes are one, and so are a function and its closure."""
         for number, held in list(self.objects.items()):
-            if type(held) is not dict:
+            if type(held) is not dict and type(held) is not tuple:
                 continue
-            owners = {one for one in self.held_by.get(number, ()) if _own_attributes(self.objects.get(one)) is held}
+            above = self.held_by.get(number, set())
+            owners = {one for one in above if any(part is held for part in _own_parts(self.objects.get(one)))}
             if not owners:
                 continue
             below = self.holds.get(number, set())
@@ -140,6 +139,8 @@ class Upward:
         kind = type(holder)
         if kind is FrameType:
             return id(holder) not in self._variables and kind_of(holder.f_code) not in (OURS, TORCH)
+        if kind is GeneratorType and kind_of(holder.gi_code) == OURS:
+            return False
         module = class_members(kind).get("__module__")
         return kind not in (ModuleType, CodeType) and not (type(module) is str and module.startswith("torchsan."))
 
@@ -153,7 +154,7 @@ class Upward:
             if id(value) in wanted and type(text) is str and not text.startswith("__"):
                 shown = text if kind == USER else f"{module}.{text}"
                 self.names.setdefault(id(value), []).append(
-                    Name(shown, "global", id(namespace), None, users=kind == USER)
+                    Name(shown, "global", id(namespace), None, kind == USER, namespace)
                 )
 
     def _name_of_class(self, cls: type, held: list[int]) -> None:
@@ -178,7 +179,8 @@ class Upward:
     def way(self, target: int) -> Step | None:
         """The shortest way from a name of the user's to an object; None where no name leads to it."""
         for users in (True, False):
-            met, todo = {target}, deque([(target, (target,))])
+            met = {target}
+            todo: deque[tuple[int, tuple[int, ...]]] = deque([(target, (target,))])
             while todo:
                 at, path = todo.popleft()
                 name = next((one for one in self.names.get(at, ()) if one.users == users), None)
@@ -192,7 +194,7 @@ class Upward:
 
     def _steps(self, name: Name, path: tuple[int, ...]) -> Step:
         step = Step(None, name.text, name.kind, name.owner, name.text, 0, name.frame)
-        for above, below in zip(path, path[1:], strict=False):
+        for above, below in pairwise(path):
             part, kind, key = self.part(above, below)
             step = Step(step, part, kind, above, key, step.depth + 1)
         return step
@@ -205,11 +207,11 @@ class Upward:
                 if item is value:
                     return self._entry(above, key)
             return "", "attribute", None
-        if is_a(holder, _SEQUENCES):
+        if is_any(holder, _SEQUENCES):
             for index, item in enumerate(list(_iterate(holder))):
                 if item is value:
                     return f"[{index}]", "item", index
-        if is_a(holder, (set, frozenset)) or _is_array(holder):
+        if is_any(holder, (set, frozenset)) or is_array(holder):
             return "[…]", "item", below
         if is_tensor(holder) and self._gradients.get(below) is holder:
             return ".grad", "attribute", "grad"
@@ -225,6 +227,9 @@ class Upward:
             for name, cell in zip(holder.__code__.co_freevars, holder.__closure__ or (), strict=True):
                 if cell is value:
                     return f".{name}", "cell", name
+            for name, default in defaults_of(holder):
+                if default is value:
+                    return f"({name})", "default", name
             return "", "attribute", None
         if type(holder) in (CellType, MethodType):
             return "", "attribute", None
@@ -236,55 +241,20 @@ class Upward:
         return "", "attribute", None
 
 
-def deep_content(holder: Any) -> list[int]:
-    """The addresses of what a holder holds, and of what that holds; of long containers the length and the last entries.
-
-    Cheap enough to be asked at every line.
-    """
-    found: list[int] = []
-    level = _entries(holder, found)
-    for _ in range(2):
-        below: list[Any] = []
-        for one in level:
-            if len(found) > DEEP:
-                return found
-            if gc.is_tracked(one) and not is_tensor(one) and not is_a(one, _CLOSED):
-                below += _entries(one, found)
-        level = below
-    return found
-
-
-def _entries(holder: Any, found: list[int]) -> list[Any]:
-    length = next((kind.__len__(holder) for kind in CONTAINERS if is_a(holder, kind)), 0)
-    found.append(length)
-    if length <= BRIEF:
-        held = _flat(holder)[:ITEMS] if _is_array(holder) else gc.get_referents(holder)
-    elif is_a(holder, dict):
-        held = list(islice(reversed(dict.values(holder)), 4))
-    elif is_a(holder, list) or is_a(holder, deque):
-        kind: Any = list if is_a(holder, list) else deque
-        held = list(islice(kind.__reversed__(holder), 4))
-    else:
-        held = []
-    found += map(id, held)
-    return held
-
-
 def _iterate(values: Any) -> Iterator[Any]:
-    kind = next(kind for kind in _SEQUENCES if is_a(values, kind))
+    kind: Any = next(kind for kind in _SEQUENCES if is_any(values, (kind,)))
     found: Iterator[Any] = kind.__iter__(values)
     return found
 
 
-def _own_attributes(holder: Any) -> Any:
-    """The dictionary of an object's attributes itself; None where there is none yet."""
+def _own_parts(holder: Any) -> Iterator[Any]:
+    """The dictionary of an object's attributes itself; of a function its closure and defaults."""
+    if type(holder) is FunctionType:
+        yield from (holder.__closure__, holder.__defaults__, holder.__kwdefaults__)
     slot = class_attribute(type(holder), "__dict__")
-    if type(slot) not in _DICT_SLOTS or is_a(holder, _ENDS):
-        return None
-    try:
-        return slot.__get__(holder)
-    except (AttributeError, TypeError):
-        return None
+    if type(slot) in _DICT_SLOTS and not is_any(holder, _ENDS):
+        with contextlib.suppress(AttributeError, TypeError):
+            yield slot.__get__(holder)
 
 
 def _slots(holder: Any) -> Iterator[tuple[str, Any]]:
@@ -317,27 +287,23 @@ def _running_variables() -> dict[int, list[Name]]:
     return found
 
 
-def _frames() -> Iterable[FrameType]:
-    for start in sys._current_frames().values():
+def _frames() -> list[FrameType]:
+    """The frames of all threads, but for ours: a frame that is held by one of its own variables would live on."""
+    threads = sys._current_frames()
+    threads[get_ident()] = sys._getframe(1)
+    found: list[FrameType] = []
+    for start in threads.values():
         frame: FrameType | None = start
         while frame is not None:
-            yield frame
+            if kind_of(frame.f_code) != OURS:
+                found.append(frame)
             frame = frame.f_back
+    return found
 
 
 def _namespaces() -> set[int]:
     found = {id(vars(module)) for module in list(sys.modules.values()) if type(module) is ModuleType}
     return found | {id(frame.f_globals) for frame in _frames()}
-
-
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) is numpy.ndarray
-
-
-def _flat(array: Any) -> list[Any]:
-    found: list[Any] = array.ravel(order="K").tolist()
-    return found
 
 
 def _object_arrays() -> list[tuple[Any, set[int]]]:
@@ -356,4 +322,4 @@ def _object_arrays() -> list[tuple[Any, set[int]]]:
             for one in local_names(frame).values():
                 if type(one) is kind and one.dtype == objects and 0 < one.size <= ITEMS:
                     found[id(one)] = one
-    return [(one, {id(item) for item in _flat(one)}) for one in found.values()]
+    return [(one, {id(item) for item in flat(one)}) for one in found.values()]

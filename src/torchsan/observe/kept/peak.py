@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,6 +25,20 @@ _storage_of = torch._C.TensorBase.untyped_storage
 _STRIDED = (torch.Tensor, torch.nn.Parameter)
 
 
+def living() -> Iterator[Any]:
+    """Every plain tensor that Python knows, and its gradient."""
+    for value in gc.get_objects():
+        if type(value) in _STRIDED:
+            yield value
+            if value.requires_grad and value.is_leaf and type(value.grad) in _STRIDED:
+                yield value.grad
+
+
+def memories() -> dict[int, compat.WeakStorage]:
+    """Memory that is there now; the references keep its address its own, and nothing else."""
+    return {memory: compat.WeakStorage(one) for one in living() if (memory := memory_of(one)) is not None}
+
+
 class Live(TorchDispatchMode):  # type: ignore[misc]
     """Counts the bytes of all memory that ops have made and that is not freed yet."""
 
@@ -37,12 +52,10 @@ class Live(TorchDispatchMode):  # type: ignore[misc]
         self.forward_peak = 0
         self._known: dict[int, weakref.ref[Any]] = {}
 
-    def count_what_lives(self) -> None:
-        for value in gc.get_objects():
-            if type(value) in _STRIDED:
-                self._take(value)
-                if value.requires_grad and value.is_leaf and type(value.grad) in _STRIDED:
-                    self._take(value.grad)
+    def count_what_lives(self, others: dict[int, Any]) -> None:
+        for tensor in living():
+            if memory_of(tensor) not in others:
+                self._take(tensor)
         self.peak = self.forward_peak = self.live
 
     def _take(self, tensor: Any) -> None:
@@ -81,6 +94,8 @@ class PeakMeter:
 
     def __init__(self, is_backward: Any) -> None:
         self._mode: Live | None = None
+        # What was there before the program is not the program's.
+        self._others = memories()
         self._is_backward = is_backward
         self.found: Peak | None = None
         self.why_not = ""
@@ -91,7 +106,7 @@ class PeakMeter:
             return
         mode = Live()
         mode.is_backward = self._is_backward
-        mode.count_what_lives()
+        mode.count_what_lives(self._others)
         mode.__enter__()
         self._mode, self._step, self._began = mode, step, mode.live
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torchsan.check.choosing.files import find_files
-from torchsan.check.runner import BATCH, check_batch
+from torchsan.check.runner import BATCH, Asked, check_batch
 
 
 def cold(files: list[str], rounds: int = 3) -> tuple[float, float, float]:
@@ -36,7 +36,7 @@ def cold(files: list[str], rounds: int = 3) -> tuple[float, float, float]:
         turns = [
             (
                 seconds(lambda: parse(texts)),  # noqa: B023
-                seconds(lambda: check_batch(batch, thorough=False)),  # noqa: B023
+                seconds(lambda: check_batch(batch, Asked(thorough=False))),  # noqa: B023
                 seconds(lambda: check_batch(batch)),  # noqa: B023
             )
             for _ in range(rounds)

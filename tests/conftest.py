@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import signal
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ from torchsan.model import Finding, Report
 # How fast the machine is says nothing about the code: no deadline, and slow generation is no failure.
 settings.register_profile("torchsan", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("torchsan")
+
+# A shell's background jobs ignore the interrupt, and so would the programs that are started from here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

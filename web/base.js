@@ -14,6 +14,13 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
+// "rank 1", "ranks 0, 1"; empty for a run of one process.
+function ranksOf(finding) {
+  const ranks = finding.ranks || [];
+  const names = ranks.slice(0, 8).join(", ") + (ranks.length > 8 ? ", …" : "");
+  return ranks.length ? `rank${ranks.length > 1 ? "s" : ""} ${names}` : "";
+}
+
 function plural(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }

@@ -4,7 +4,7 @@ function listed() {
     .map((finding, index) => [finding, index])
     .filter(([finding]) => !state.codes.size || state.codes.has(finding.code))
     .filter(([finding]) =>
-      matches(finding.code, finding.name, finding.message, finding.level, ...finding.spans.map((s) => `${s.path}:${s.line} ${s.label}`)),
+      matches(finding.code, finding.name, finding.message, finding.level, ranksOf(finding), ...finding.spans.map((s) => `${s.path}:${s.line} ${s.label}`)),
     );
 }
 
@@ -20,6 +20,7 @@ function drawFindings() {
       { class: "finding", role: "option", id: `finding-${index}`, "aria-selected": String(index === state.finding), onclick: () => choose(index) },
       make("span", { class: `code ${finding.level}` }, finding.code),
       finding.count > 1 ? make("span", { class: "chip" }, `× ${finding.count}`) : null,
+      ranksOf(finding) ? make("span", { class: "chip ranks" }, ranksOf(finding)) : null,
       finding.certainty === "possible" ? make("span", { class: "chip" }, "possible") : null,
       make("div", {}, finding.message),
       make("div", { class: "where", title: at.path }, `${at.path.replace(INSTALLED, "")}:${at.line}`),
@@ -88,6 +89,7 @@ function findingBlocks(finding) {
       finding.message,
       make("span", { class: "chip" }, finding.certainty),
       finding.count > 1 ? make("span", { class: "chip" }, `${finding.count} times`) : null,
+      ranksOf(finding) ? make("span", { class: "chip ranks" }, ranksOf(finding)) : null,
     ),
     ...own.flatMap((path) => fileBlocks(finding, path, 3)),
     ...notes,

@@ -8,6 +8,10 @@ function drawSummary() {
   const torch = data.tool.torch ? `, torch ${data.tool.torch}` : "";
   const line = [];
   for (const part of parts) line.push(part, "  ");
+  for (const one of data.processes || []) {
+    if (["ended", "running", "stopped"].includes(one.outcome)) continue;
+    line.push(make("b", { class: "error" }, `${one.rank == null ? one.role : `rank ${one.rank}`} ${one.outcome}`), "  ");
+  }
   line.push(parts.length ? "" : "nothing found  ", `${data.command.join(" ")}  (torchsan ${data.tool.version}${torch}, Python ${data.tool.python})`);
   byId("summary").replaceChildren(...line.filter(Boolean));
   byId("summary").title = (data.summary.remarks || []).join("\n");

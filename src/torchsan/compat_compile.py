@@ -13,6 +13,8 @@ None of these modules is imported before the program has done so itself.
 - `torch._functorch.config.enable_autograd_cache`: off while regions are watched, since what comes from that cache was
   not traced; without it cached regions are told without the line of their saves.
 - `torch._subclasses.fake_tensor.FakeTensorMode`: running a graph without data; required.
+- `OptimizedModule._orig_mod`, `_torchdynamo_orig_callable`, `Module._compiled_call_impl`: what was compiled; without
+  them a compiled model is verified as it is.
 - `torch._dynamo.convert_frame.output_codes`: which code objects dynamo wrote; without it none is taken for one.
 """
 
@@ -22,6 +24,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -187,3 +190,22 @@ def user_stack(attributes: dict[str, Any]) -> list[Any]:
     """The user's lines that dynamo was looking at when it raised the error with these attributes, outermost first."""
     found = attributes.get("real_stack")
     return list(found) if isinstance(found, traceback.StackSummary) else []
+
+
+def undone(model: Any) -> tuple[Any, str]:
+    """What `torch.compile` was given, and the expression that gets it; the thing itself and "" where it was not."""
+    eval_frame = dynamo("eval_frame")
+    if eval_frame is not None and isinstance(model, eval_frame.OptimizedModule):
+        return model._orig_mod, "model._orig_mod"
+    given = vars(model).get("_torchdynamo_orig_callable") if isinstance(model, FunctionType) else None
+    return (model, "") if given is None else (given, "model._torchdynamo_orig_callable")
+
+
+def compiles(model: torch.nn.Module) -> bool:
+    """Is the module, or one inside it, compiled when it is called?"""
+    if not is_loaded():
+        return False
+    return any(
+        undone(inner)[1] or getattr(inner, "_compiled_call_impl", None) is not None or undone(type(inner).forward)[1]
+        for inner in model.modules()
+    )

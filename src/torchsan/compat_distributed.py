@@ -3,11 +3,16 @@
 - `torch._C._distributed_c10d.ProcessGroup` and `Work`, the classes through which Python's collectives go. The
   functions of `torch.distributed` are never replaced: compilers and `P2POp` compare their identity. Without the
   classes collectives are not watched.
+- `torch.distributed._functional_collectives.AsyncCollectiveTensor`, what functional collectives return before anybody
+  has waited for them: without it a result that is thrown away is not told.
+- `torch.distributed.utils._sync_module_states`, for trials of fixes only: without it replicas that differ from the
+  start cannot be made equal, and edits that do so are not proved.
 - `DistributedDataParallel._sync_buffers`, before each forward: without it DDP's writes to buffers are not seen.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -19,6 +24,8 @@ try:
     Work: Any = _c10d.Work
 except ImportError:  # a build of torch without torch.distributed
     ProcessGroup = Work = None
+
+FUNCTIONAL = "torch.distributed._functional_collectives"
 
 # Methods of a group whose first argument is written, and those whose second is only read.
 IN_PLACE = ("broadcast", "allreduce", "allreduce_coalesced", "reduce", "recv", "recv_anysource")
@@ -58,6 +65,34 @@ def available() -> bool:
 
 def ddp_class() -> Any:
     return torch.nn.parallel.DistributedDataParallel
+
+
+def awaited_tensor_class() -> Any:
+    """The class of a functional collective's result; None where it was not loaded or does not exist."""
+    functional = sys.modules.get(FUNCTIONAL)
+    return getattr(functional, "AsyncCollectiveTensor", None)
+
+
+def make_equal(ddp: Any) -> None:
+    """Copy rank 0's parameters and buffers to all, as DDP does when it is built; nothing where torch has no such."""
+    from torch.distributed import utils
+
+    sync = getattr(utils, "_sync_module_states", None)
+    if sync is not None:
+        sync(
+            module=ddp.module,
+            process_group=ddp.process_group,
+            broadcast_bucket_size=ddp.broadcast_bucket_size,
+            src=0,
+            params_and_buffers_to_ignore=ddp.parameters_to_ignore,
+            broadcast_buffers=ddp.broadcast_buffers,
+        )
+
+
+def sends_buffers(ddp: Any) -> bool:
+    """Is this the rank whose buffers DDP sends to all before a forward? False where it may be another one."""
+    usual = not ddp._join_config.enable and not hasattr(ddp, "buffer_hook")
+    return usual and bool(torch.distributed.get_rank(ddp.process_group) == 0)
 
 
 def group_name(group: Any) -> str:

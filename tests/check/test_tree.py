@@ -53,6 +53,7 @@ def _forget_trees(monkeypatch: pytest.MonkeyPatch) -> None:
 
     project._project.cache_clear()
     project._roots.cache_clear()
+    project.files_below.cache_clear()
     project.texts_below.cache_clear()
     project.tree_stamp.cache_clear()
 
@@ -102,9 +103,42 @@ def test_who_looks_at_the_argument_afterwards(tmp_path: Path, caller: str, harm:
     assert found(tmp_path, "boxes") == ([("TS204", 5)] if harm else [])
 
 
+DESCRIBED = '''    """Scale the height.
+
+    Args:
+        boxes: four numbers a row
+    """
+'''
+
+
 def test_an_argument_of_a_public_function_that_nobody_calls_here(tmp_path: Path) -> None:
     tree(tmp_path, boxes=WRITES)
-    assert found(tmp_path, "boxes") == [("TS204", 5)]
+    assert found(tmp_path, "boxes") == []
+
+
+def test_what_a_function_describes_to_callers_elsewhere(tmp_path: Path) -> None:
+    tree(tmp_path, boxes=WRITES.replace("    boxes[", DESCRIBED + "    boxes["))
+    assert found(tmp_path, "boxes") == [("TS204", 10)]
+
+
+def test_state_that_an_object_hands_over(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        boxes=WRITES.replace("    boxes[", DESCRIBED + "    boxes["),
+        use="from .boxes import scaled\n\n\nclass A:\n    def go(self):\n        return scaled(self.kept, 2.0)\n",
+    )
+    assert found(tmp_path, "boxes") == []
+
+
+def test_memory_that_is_there_to_be_filled(tmp_path: Path) -> None:
+    text = (
+        "import torch\n\n\ndef average(p: torch.Tensor, seen: torch.Tensor = None):\n    if seen is None:\n"
+        "        seen = torch.zeros_like(p)\n    seen.mul_(0.9).add_(p)\n    return seen\n"
+    )
+    tree(tmp_path, boxes=text)
+    assert found(tmp_path, "boxes") == []
+    tree(tmp_path, boxes=text.replace("torch.zeros_like(p)", "p * 2"))
+    assert found(tmp_path, "boxes") == [("TS204", 7)]
 
 
 @pytest.mark.parametrize(
@@ -112,12 +146,13 @@ def test_an_argument_of_a_public_function_that_nobody_calls_here(tmp_path: Path)
     [
         ("def scaled(", "def scaled_("),
         ("size: float)", "size: float, inplace: bool = True)"),
-        ("    boxes[", '    """Scale in place."""\n    boxes['),
+        ("Scale the height.", "Scale the height in place."),
         ("    return boxes + 1\n", ""),
         ("def scaled(", "def _scaled("),
         ("    boxes[", "    boxes = boxes.clone()\n    boxes["),
     ],
 )
 def test_who_says_so_may(tmp_path: Path, change: tuple[str, str]) -> None:
-    tree(tmp_path, boxes=WRITES.replace(*change))
+    described = WRITES.replace("    boxes[", DESCRIBED + "    boxes[")
+    tree(tmp_path, boxes=described.replace(*change))
     assert found(tmp_path, "boxes") == []

@@ -836,4 +836,27 @@ RIGHT = {
             l.backward()
             opt.step()
     """,
+    "a schedule kept as a tensor in a closure": """
+        def make_loss(start):
+            temperature = torch.full((1,), start)
+
+            def soft_loss(student, teacher):
+                return -((teacher / temperature).softmax(1) * (student / temperature).log_softmax(1)).sum(1).mean()
+
+            def anneal(factor):
+                temperature.mul_(factor).clamp_(min=1.0)
+                return temperature.item()
+
+            return soft_loss, anneal
+
+
+        teacher, student = nn.Linear(4, 3), nn.Linear(4, 3)
+        soft_loss, anneal = make_loss(4.0)
+        opt = torch.optim.SGD(student.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad()
+            soft_loss(student(x), teacher(x).detach()).backward()
+            opt.step()
+            print(anneal(0.8))
+    """,
 }

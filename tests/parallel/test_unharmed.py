@@ -65,6 +65,32 @@ compiled = torch.compile(total, fullgraph=True, backend="eager")
 print(compiled(torch.full((3,), float(rank))).tolist())
 """
 
+# The nodes of a remote forward are made in threads of C++ that no Python called.
+RPC = """
+import os
+import torch.distributed.autograd as remote
+import torch.distributed.rpc as rpc
+
+weight = torch.full((3,), 2.0, requires_grad=True)
+
+
+def forward(x):
+    return (weight * weight * x).exp()
+
+
+where = f"tcp://127.0.0.1:{int(os.environ['MASTER_PORT']) + 1}"
+options = rpc.TensorPipeRpcBackendOptions(init_method=where, _transports=["uv"])
+rpc.init_rpc(f"w{rank}", rank=rank, world_size=world, rpc_backend_options=options)
+if rank == 1:
+    for _ in range(3):
+        with remote.context() as context:
+            x = torch.ones(3, requires_grad=True)
+            loss = rpc.rpc_sync("w0", forward, args=(x,)).sum() + (x * x).sum()
+            remote.backward(context, [loss])
+            print(remote.get_gradients(context)[x].tolist())
+rpc.shutdown()
+"""
+
 CHANGED = """
 w = torch.full((3,), float(rank), requires_grad=True)
 h = w.exp()
@@ -111,7 +137,7 @@ def marked(path: Path, mark: str = "# write") -> int:
     return next(n for n, line in enumerate(path.read_text().splitlines(), 1) if line.endswith(mark))
 
 
-@pytest.mark.parametrize("body", [HISTORY, UNCHANGED, COMPILED], ids=["history", "unchanged", "compiled"])
+@pytest.mark.parametrize("body", [HISTORY, UNCHANGED, COMPILED, RPC], ids=["history", "unchanged", "compiled", "rpc"])
 def test_a_right_program_is_as_it_was_and_silent(tmp_path, body):
     path = program(tmp_path, body)
     plain, watched = run_ranks(path, watched=False), run_ranks(path)

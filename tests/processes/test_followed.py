@@ -103,7 +103,7 @@ for step in range(50):
     if "short" in sys.argv:
         break
 if "hang" in sys.argv and rank == 0:
-    dist.all_reduce(x)
+    dist.all_reduce(x)  # stuck
 """
 
 
@@ -193,7 +193,7 @@ def test_the_report_outlives_the_process_itself(tmp_path):
 
 
 def test_a_run_that_is_told_to_end_still_reports(tmp_path):
-    write(tmp_path, RANKS)
+    path = write(tmp_path, RANKS)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [
         sys.executable,
@@ -219,7 +219,11 @@ def test_a_run_that_is_told_to_end_still_reports(tmp_path):
         if (tmp_path / "report.txt").exists() and (tmp_path / "report.txt").read_text():
             break
         time.sleep(0.1)
-    assert "error[TS201]" in (tmp_path / "report.txt").read_text()
+    text = (tmp_path / "report.txt").read_text()
+    assert "error[TS201]" in text
+    # Where the rank stood that was left waiting.
+    assert "[TS406]" in text
+    assert f"train.py:{line(path, 'stuck')}" in text
 
 
 @pytest.mark.parametrize("option", [("--fail-fast",), ("--steps", "3")], ids=["fail-fast", "steps"])

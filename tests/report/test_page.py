@@ -15,6 +15,8 @@ from report_samples import overwritten, sample
 from timeline_samples import large, small
 
 from torchsan.model import Report, Span
+from torchsan.processes.merging import merge
+from torchsan.processes.reading import Record
 from torchsan.report import render
 
 EXECUTABLE = find_browser()
@@ -123,6 +125,31 @@ def test_the_timeline_answers_to_keys_and_clicks(browser: Browser, tmp_path: Pat
     browser.key("0")
     browser.click_at(box[0] + 230 + (box[2] - 230) * (6 - 0.38) / (7.62 - 0.38), box[1] + 20 + 22 + 11)
     assert "needed, version 0" in browser.text("#moment")
+
+
+def test_each_rank_has_its_lanes_and_findings_say_where_they_happened(browser: Browser, tmp_path: Path) -> None:
+    one = _timed(tmp_path)
+    assert one.timeline is not None
+    ranks = [
+        Record("", pid=100 + rank, rank=rank, world=2, watched=True, timeline=one.timeline.as_json()) for rank in (0, 1)
+    ]
+    ranks[0].outcome = "ended"
+    ranks[1].findings = one.findings
+    report = merge(ranks)
+    assert report.timeline is not None
+    assert [lane.module for lane in report.timeline.lanes] == ["rank 0", "rank 0", "rank 1", "rank 1"]
+    _open(browser, report, tmp_path)
+    assert browser.text(".finding .ranks") == browser.text("#detail h2 .ranks") == "rank 1"
+    assert "rank 1 died without a word" in browser.text("#summary")
+    assert "rank 0" not in browser.text("#summary")
+    browser.key("l")
+    for _ in range(4):
+        browser.key("ArrowDown")
+    browser.key("ArrowRight")
+    # The last lane is that of rank 1, where it happened; the same lane of rank 0 has no finding.
+    assert browser.text("#moment").startswith("h (float32 [3], 12 B)")
+    assert "TS101" in browser.text("#moment")
+    assert all(moment.finding is None for lane in report.timeline.lanes[:2] for moment in lane.moments)
 
 
 def test_light_and_dark_differ_and_the_button_switches(browser: Browser, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchsan.verify.api import as_subject
+from torchsan.verify.api import as_subject, chosen_methods
 from torchsan.verify.compiled import CompiledFacts, compiled_facts
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -74,3 +74,62 @@ def test_a_graph_break_has_its_line_and_reason():
     assert "item" in found.reason
     assert found.edit
     assert facts.recompiles == 0
+
+
+class Choosing(Branching):
+    def forward(self, x):
+        h = self.lin(x)
+        if h.sum() > 1e9:
+            h = h * 2
+        return torch.tanh(h)
+
+
+def test_a_branch_on_a_tensor_is_told_in_words():
+    (found,) = _facts(Choosing()).breaks
+    assert "decided by a tensor's value" in found.reason
+    assert "torch.where" in found.edit
+
+
+def test_gradients_of_a_random_model_are_not_compared():
+    model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5))
+    subject = as_subject(model, (torch.randn(4, 3),), None, 0, "")
+    facts = compiled_facts(subject, "aot_eager", random=True)
+    assert facts.departs == ""
+    assert facts.gradients.startswith("not compared")
+
+
+def _by_method() -> nn.Module:
+    model = Branching()
+    model.compile(backend="aot_eager")
+    return model
+
+
+class Decorated(nn.Module):
+    @torch.compile(backend="aot_eager")
+    def forward(self, x):
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "compiles"),
+    [
+        (torch.compile(Branching(), backend="aot_eager"), True),
+        (nn.Sequential(nn.ReLU(), torch.compile(nn.Linear(3, 3), backend="aot_eager")), True),
+        (_by_method(), True),
+        (Decorated(), True),
+        (torch.compile(torch.tanh, backend="aot_eager"), True),
+        (Branching(), False),
+        (torch.tanh, False),
+    ],
+    ids=["module", "inner module", "its compile()", "decorated forward", "function", "plain", "plain function"],
+)
+def test_what_the_program_compiles_is_verified_compiled(model, compiles):
+    assert ("compile" in chosen_methods(None, model)[0]) == compiles
+    assert ("compile" in chosen_methods(["export"], model)[0]) is False
+
+
+def test_a_compiled_model_is_captured_as_what_it_was_made_from():
+    plain = Branching()
+    subject = as_subject(torch.compile(plain, backend="aot_eager"), (torch.randn(4, 3),), None, 0, "model = make()")
+    assert subject.model is plain
+    assert subject.origin.endswith("model = model._orig_mod")

@@ -12,7 +12,7 @@ from torchsan.check.choosing.suppress import apply, suppressions
 from torchsan.check.reading.balance import looks_whole
 from torchsan.check.reading.excerpt import divided
 from torchsan.check.reading.prefilter import Suspects, suspects
-from torchsan.check.reading.project import needs_of
+from torchsan.check.reading.project import needs_of, project_of, text_of
 from torchsan.model import Finding
 
 
@@ -42,12 +42,16 @@ class Result:
         )
 
 
-def analyse(source: Source, *, possible: bool = False, thorough: bool = True, filtered: bool = True) -> Result:
+def analyse(
+    source: Source, *, possible: bool = False, thorough: bool = True, filtered: bool = True, modules: bool = False
+) -> Result:
     """Without `thorough` the syntax of a file that has nothing to follow is read only where it looks broken.
 
-    Without `filtered` every function is followed: slower by far, and to the same end.
+    Without `filtered` every function is followed: slower by far, and to the same end. With `modules` every module is
+    looked at as if it were captured.
     """
     chosen = suspects(source.text, possible=possible) if filtered else Suspects(everything=True)
+    chosen.modules = modules and "forward(" in source.text
     try:
         if not chosen:
             if thorough or not looks_whole(source.text):
@@ -59,22 +63,34 @@ def analyse(source: Source, *, possible: bool = False, thorough: bool = True, fi
         return Result(source.path, error=_where(source, error))
     except (RecursionError, MemoryError):
         return Result(source.path, error="is nested too deeply to be checked")
-    kept, remarks = apply(findings, suppressions(source.text))
+    kept, remarks = apply([f for f in findings if f.primary.path == source.path], suppressions(source.text))
+    kept += _of_other_files([f for f in findings if f.primary.path != source.path])
     needs = needs_of(source.path) if chosen else {}
     return Result(source.path, [source.restored(f) for f in kept], remarks, needs=needs)
 
 
+def _of_other_files(findings: list[Finding]) -> list[Finding]:
+    """What a capture does to modules of other files, unless it is suppressed there."""
+    return [f for f in findings if apply([f], suppressions(text_of(f.primary.path)))[0]]
+
+
 def _findings(source: Source, chosen: Suspects, thorough: bool) -> list[Finding]:
-    from torchsan.check.facts import Flow
+    from torchsan.check.facts import Flow, check_of
     from torchsan.check.following.engine import facts_of
     from torchsan.check.reading.program import Program
     from torchsan.rules import all_rules
 
     tree = _tree(source, chosen, thorough)
     flow = Flow(source.path)
-    checks = [rule.check for rule in all_rules().values() if rule.check is not None]
+    checks = [check for rule in all_rules().values() if (check := check_of(rule)) is not None]
     found = []
-    for fact in facts_of(Program(source.path, source.text, tree), None if chosen.everything else chosen):
+    program = Program(source.path, source.text, tree)
+    facts = facts_of(program, None if chosen.everything else chosen)
+    if chosen.captures or chosen.modules or chosen.everything:
+        from torchsan.check.capturing.facts import capture_facts
+
+        facts += capture_facts(program, project_of(program.path), every=chosen.modules)
+    for fact in facts:
         found += [finding for check in checks if (finding := check(fact, flow)) is not None]
     return found
 
@@ -83,7 +99,7 @@ def _tree(source: Source, chosen: Suspects, thorough: bool) -> ast.Module:
     """The tree of the file, or of the parts that matter: a tree costs more than reading the syntax."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if not chosen.whole and not chosen.everything:
+        if not (chosen.whole or chosen.script or chosen.modules or chosen.everything):
             part, rest = divided(source.text, chosen)
             try:
                 if thorough or not looks_whole(rest):

@@ -17,7 +17,7 @@ from torchsan.model.source import shown_path
 from torchsan.version import __version__
 
 Stamp = tuple[int, int]
-ROOMS = ("choosing", "reading", "modelling", "telling", "following")
+ROOMS = ("choosing", "reading", "modelling", "telling", "following", "capturing")
 
 
 def default_folder() -> Path:
@@ -38,7 +38,9 @@ def fingerprint() -> str:
 class Cache:
     """`stamps` avoids reading files that have not been touched, `results` holds what content gave."""
 
-    def __init__(self, folder: Path | None, *, possible: bool = False, thorough: bool = True) -> None:
+    def __init__(
+        self, folder: Path | None, *, possible: bool = False, thorough: bool = True, modules: bool = False
+    ) -> None:
         self.database: sqlite3.Connection | None = None
         self.stamps: dict[str, tuple[int, int, str]] = {}
         self.known: dict[str, str] = {}
@@ -48,7 +50,7 @@ class Cache:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            asked = "-possible" * possible + "-quick" * (not thorough)
+            asked = "-possible" * possible + "-quick" * (not thorough) + "-modules" * modules
             self.database = sqlite3.connect(folder / f"check-{fingerprint()}{asked}.db", timeout=2)
             self.database.execute("CREATE TABLE IF NOT EXISTS results (digest TEXT PRIMARY KEY, data TEXT)")
             self.database.execute(

@@ -128,7 +128,7 @@ def _results(args: argparse.Namespace, config: Config) -> list[Result]:
     if "-" in args.paths:
         if len(args.paths) > 1:
             raise UsageError("standard input (-) cannot be mixed with files")
-        return [_standard_input(args.stdin_name, args.possible)]
+        return [_standard_input(args.stdin_name, args.possible, modules=config.about_captures)]
     left_out: list[str] = []
     files = find_files(args.paths or ["."], config.exclude, left_out)
     for path in left_out:
@@ -143,18 +143,19 @@ def _results(args: argparse.Namespace, config: Config) -> list[Result]:
         jobs=args.jobs or default_jobs(),
         cache_folder=folder,
         possible=args.possible,
+        modules=config.about_captures,
         progress=_throttled(progress),
     )
 
 
-def _standard_input(name: str, possible: bool) -> Result:
+def _standard_input(name: str, possible: bool, *, modules: bool) -> Result:
     try:
         source = Source(name, decoded(sys.stdin.buffer.read()))
     except Unreadable as error:
         return Result(name, error=str(error))
     lines = source.text.splitlines(keepends=True)
     linecache.cache[name] = (len(source.text), None, lines, name)
-    return analyse(source, possible=possible)
+    return analyse(source, possible=possible, modules=modules)
 
 
 def _progress(done: int, total: int) -> None:

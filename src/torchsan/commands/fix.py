@@ -13,6 +13,7 @@ from torchsan.fix import files
 from torchsan.fix.engine import Engine
 from torchsan.fix.labs import Captures, Lab, Subprocess
 from torchsan.fix.outcome import Outcome
+from torchsan.fix.ranks import Ranks, launched
 from torchsan.fix.trial import Trial
 from torchsan.model import Report
 from torchsan.model.source import shown_path, source_lines
@@ -140,6 +141,10 @@ def _lab(args: argparse.Namespace) -> Lab:
         if not args.module:
             raise UsageError("-m needs the name of a module")
         rest = [a for a in (args.script, *args.arguments) if a is not None]
+        launch = launched([*args.module, *rest])
+        if launch is not None:
+            program.load_script(launch.script, launch.arguments)
+            return Ranks(launch, args.steps, args.timeout, sandbox=args.sandbox)
         return Subprocess(None, args.module[0], [*args.module[1:], *rest], args.steps, args.timeout, args.sandbox)
     if args.script is None:
         raise UsageError("name a script to fix, or a module with -m")

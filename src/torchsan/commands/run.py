@@ -52,7 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.run_dir is not None:
         _make_folder(args.run_dir)
     loaded = _load(args)
-    report = Report(command=["run", *loaded.arguments])
+    report = Report(command=_command(loaded))
     session = _Session(args, report, loaded)
     return session.run()
 
@@ -188,8 +188,15 @@ def _options(args: argparse.Namespace, loaded: program.Program) -> RunOptions:
         steps=args.steps or 0,
         user_roots=[loaded.search_path],
         output={name: getattr(args, name) for name in ("format", "output", "html", "color", "possible")},
-        command=["run", *loaded.arguments],
+        command=_command(loaded),
     )
+
+
+def _command(loaded: program.Program) -> list[str]:
+    """As it was typed: a module by its name, not by its file."""
+    if loaded.spec is not None:
+        return ["run", "-m", loaded.spec.name.removesuffix(".__main__"), *loaded.arguments[1:]]
+    return ["run", *loaded.arguments]
 
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

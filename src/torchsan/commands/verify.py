@@ -80,8 +80,9 @@ def _report(args: argparse.Namespace, tell: Callable[[str, Any], None]) -> Repor
     from torchsan.verify.api import chosen_methods, verify
     from torchsan.verify.loading import load
 
-    tell("methods", chosen_methods(args.method)[0])
+    chosen_methods(args.method)  # what cannot be is said before anything is loaded
     model, inputs, kwargs, code = load(args.target, args.args, args.seed)
+    tell("methods", chosen_methods(args.method, model)[0])
     if (args.train or args.eval) and hasattr(model, "train"):
         model.train(args.train)
         code += f"\nmodel.train({args.train})"

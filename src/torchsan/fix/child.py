@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from torchsan.fix.trial import Mode, Trial
 
 if TYPE_CHECKING:
+    from torchsan.fix.recording import Recording
     from torchsan.observe.program import Program
 
 SEED = 20
@@ -50,7 +51,7 @@ def _load(request: Request) -> Program:
     return dataclasses.replace(loaded, code=observed.compiled(content, loaded.path))
 
 
-def perform(request: Request) -> Trial:
+def perform(request: Request, kind: type[Recording] | None = None) -> Trial:
     """Run the program in this process."""
     from torchsan.fix import overlay
     from torchsan.fix.recording import Recording
@@ -62,7 +63,7 @@ def perform(request: Request) -> Trial:
     forkable = True
     overlay.install(request.files)
     loaded = _load(request)
-    recording = Recording(request.mode, request.limit)
+    recording = (kind or Recording)(request.mode, request.limit)
     random.seed(SEED)
 
     def torch_imported() -> None:

@@ -255,7 +255,8 @@ def told(trial: Trial, against: str) -> str:
     said = [part for part in parts if part]
     steps = f" over {_count(len(trial.passes), 'backward pass', 'backward passes')}" if trial.passes else ""
     end = " and the exit code" if not trial.stopped else ""
-    return f"{', '.join(said)}{end}{steps} equal {against}" if said else f"the exit code equals {against.strip()}"
+    on = f" on {trial.ranks} ranks" if trial.ranks > 1 else ""
+    return f"{', '.join(said)}{end}{steps}{on} equal {against}" if said else f"the exit code equals {against.strip()}"
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -13,8 +13,12 @@ ENTRIES = 512
 
 def digest(tensor: torch.Tensor, entries: int = ENTRIES) -> Digest:
     with torch.no_grad():
-        plain = tensor.detach()
+        # Of a tensor that is spread over ranks, this rank's part: the whole would take a collective.
+        plain = getattr(tensor, "_local_tensor", tensor).detach()
         dtype = str(plain.dtype).removeprefix("torch.")
+        if plain.layout == torch.strided and plain.numel() and not plain.untyped_storage().nbytes():
+            # Freed behind its back, as FSDP does with gathered parameters: there is nothing to read.
+            return Digest(tuple(plain.shape), dtype, 0.0, 0.0, ())
         if plain.layout != torch.strided:
             plain = plain.to_dense()
         if plain.is_quantized:

@@ -12,6 +12,7 @@ from torchsan.fix.identity import Change, Place, keeps_definitions, maker, place
 from torchsan.fix.labs import Lab
 from torchsan.fix.outcome import Mend, Outcome, as_written
 from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Kind, Verdict, judge, lasting
+from torchsan.fix.ranks import HEALED_ON_RANKS
 from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Mode, Trial
 from torchsan.model import Finding, Span
@@ -186,6 +187,8 @@ class Engine:
         verdict = judge(case)
         if verdict.kind == "runs":
             verdict = self._weigh(case)
+            if verdict.kind == "runs" and reference is not None and _others_between_ranks(target, after):
+                verdict = self._checked_by_healing(reference, new, HEALED_ON_RANKS[target.code])
         elif verdict.kind == "progress" and reference is not None and target.code in BY_REFERENCE:
             verdict = self._checked_by_healing(reference, new)
         return verdict, after, lasting(case)
@@ -195,15 +198,15 @@ class Engine:
             self._evidence = Evidence(self._run, self.sources.get, dict(self.changed), self.tell)
         return self._evidence.weigh(case)
 
-    def _checked_by_healing(self, reference: Trial, new: Source) -> Verdict:
+    def _checked_by_healing(self, reference: Trial, new: Source, against: str = HEALED) -> Verdict:
         """While other faults stop the program only its healed run can show that an edit changed nothing else."""
         self.tell("running the candidate healed")
         healed = self._run({**self.changed, new.path: new}, "heal")
         problem = compare(reference, healed, How())
         if problem:
             return Verdict("dropped", problem)
-        words = f"this fault is gone; healed, {told(healed, HEALED)}; another fault follows"
-        return Verdict("progress", words, equal=bool(healed.passes))
+        words = f"this fault is gone; healed, {told(healed, against)}; another fault follows"
+        return Verdict("progress", words, equal=bool(healed.passes) or healed.ranks > 1)
 
     def _accept(self, mend: Mend, step: Step, before: Trial) -> Mend:
         mend.candidate, mend.verdict, after = step
@@ -293,6 +296,11 @@ class Engine:
                 if not last.passes or (slopes and all(one.agree() for one in slopes)) or codes <= BY_REFERENCE:
                     return f"together with the other edits it runs; {told(last, HEALED)}"
         return "runs, not proved: the fault is gone together with the other edits"
+
+
+def _others_between_ranks(target: Finding, after: Trial) -> bool:
+    """Other faults of the same kind are still there: the run of this edit alone cannot be the healed one."""
+    return target.code in HEALED_ON_RANKS and any(f.code in HEALED_ON_RANKS for f in after.alarms)
 
 
 def _extra(before: Trial, after: Trial) -> int:

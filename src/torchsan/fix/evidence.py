@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
 from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict
+from torchsan.fix.ranks import HEALED_ON_RANKS
 from torchsan.fix.source import Source
 from torchsan.fix.trial import Mode, Trial
 from torchsan.model import Finding
@@ -29,7 +30,7 @@ BY_SLOPES = SAME_FUNCTION | SAME_WHEN_FROZEN
 HEALED = "the run in which saved values are kept"
 RETAINED = "the run in which graphs are kept for later passes"
 # The healed run tells all that can be known of these.
-HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS111", "TS201"}
+HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS111", "TS201"} | set(HEALED_ON_RANKS)
 LITERAL = "the run in which the refused write is made"
 KEPT = "the run in which each holder keeps its value"
 # Nodes that must have piled up, and the share of them that may be left where graphs are let go.
@@ -83,10 +84,11 @@ class Evidence:
         code = case.target.code
         # A cut takes gradients away that no optimizer took: all that it computes with must be the same.
         problem = self._differs(case.reference, case.after, How(fewer=code == "TS111"), case)
-        if problem:
-            self._other = f"it is not {LITERAL}: {problem}"
-            return Verdict("dropped", problem) if code in BY_REFERENCE else None
         against = RETAINED if code == "TS111" else HEALED if code in HEALED_IS_TRUE else LITERAL
+        against = HEALED_ON_RANKS.get(code, against)
+        if problem:
+            self._other = f"it is not {against if code in HEALED_ON_RANKS else LITERAL}: {problem}"
+            return Verdict("dropped", problem) if code in BY_REFERENCE else None
         words = f"runs; {told(case.after, against)}"
         if code in HEALED_IS_TRUE or not case.after.passes:
             return Verdict("proved", words, equal=True)

@@ -53,7 +53,7 @@ class Subprocess:
     def run(self, changed: dict[str, Source], mode: Mode) -> Trial:
         if not self.runs and self.fork and hasattr(os, "fork"):
             # Imports torch while the first run is at work.
-            self._warm = Warm(_environment())
+            self._warm = Warm(environment())
         self.runs += 1
         files = {path: source.raw for path, source in changed.items()}
         script = os.path.abspath(self.script) if self.sandbox and self.script else self.script
@@ -128,7 +128,7 @@ def _in_a_process(module: str, request: object, scratch: str, folder: str, timeo
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -144,7 +144,7 @@ def _late(timeout: float, text: str) -> Trial:
     return Trial(error=f"the program did not end within {timeout:.0f} seconds", timed_out=True, output=text)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     theirs = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     # No compiled file may be left in the user's folders by a trial.

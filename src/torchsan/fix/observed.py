@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import zlib
+from collections import Counter
 from types import CodeType
 
 # Names under which results are kept; no program uses them.
@@ -11,15 +13,17 @@ RESULT = "_torchsan_result_"
 
 def compiled(content: bytes, path: str) -> CodeType:
     tree = ast.parse(content, path)
-    _keep(tree.body, [0])
+    _keep(tree.body, Counter())
     return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
 
 
-def _keep(body: list[ast.stmt], count: list[int]) -> None:
+def _keep(body: list[ast.stmt], seen: Counter[str]) -> None:
     for index, statement in enumerate(body):
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            name = ast.copy_location(ast.Name(f"{RESULT}{count[0]}", ast.Store()), statement)
+            # By what is called: a statement that an edit puts in must not take the name of another one's result.
+            called = f"{zlib.crc32(ast.unparse(statement.value.func).encode(errors='replace')):08x}"
+            name = ast.copy_location(ast.Name(f"{RESULT}{called}_{seen[called]}", ast.Store()), statement)
             body[index] = ast.copy_location(ast.Assign([name], statement.value), statement)
-            count[0] += 1
+            seen[called] += 1
         elif isinstance(statement, ast.If):
-            _keep(statement.body, count)
+            _keep(statement.body, seen)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from torchsan.fix.compare import How, compare
 from torchsan.fix.identity import Change, is_same, is_same_write
+from torchsan.fix.ranks import HEALED_ON_RANKS
 from torchsan.fix.source import Source
 from torchsan.fix.trial import Pass, Trial
 from torchsan.model import Finding
@@ -18,7 +19,18 @@ from torchsan.model import Finding
 # The healed run, in which refused writes are made, too, is the truth for these to the last value.
 BY_REFERENCE = {"TS101", "TS110"}
 # It may be the truth for these: else the values are measured in other ways.
-MAYBE_BY_REFERENCE = {"TS102", "TS103", "TS104", "TS105", "TS106", "TS107", "TS108", "TS109", "TS111", "TS201"}
+MAYBE_BY_REFERENCE = set(HEALED_ON_RANKS) | {
+    "TS102",
+    "TS103",
+    "TS104",
+    "TS105",
+    "TS106",
+    "TS107",
+    "TS108",
+    "TS109",
+    "TS111",
+    "TS201",
+}
 # The cure may be a cut: a pass then reaches fewer parameters, those that it still reaches as before.
 CUTTING = {"TS105", "TS111"}
 # What the program computes is drawn anew, by other draws.

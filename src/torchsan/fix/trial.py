@@ -170,6 +170,8 @@ class Trial:
     timed_out: bool = False
     output: str = ""
     troubles: list[str] = field(default_factory=list)
+    # How many processes took part.
+    ranks: int = 1
 
     @property
     def alarms(self) -> list[Finding]:

@@ -47,9 +47,9 @@ class Done:
 class Warm:
     """The other end: starts the process, sends orders, waits."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], module: str = "torchsan.fix.warm") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "torchsan.fix.warm"],
+            [sys.executable, "-m", module],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -57,7 +57,7 @@ class Warm:
             start_new_session=True,
         )
 
-    def run(self, order: Order) -> Done | None:
+    def run(self, order: Any) -> Done | None:
         """None when the process is gone."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -39,6 +39,7 @@ class ResultDropped:
     called: Line
     expression: str
     owner: str
+    form: Literal["written", "returned"] = "written"  # into a copy, or given back by a functional collective
 
 
 @dataclass(frozen=True, slots=True)

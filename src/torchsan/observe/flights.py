@@ -51,9 +51,13 @@ class Flight:
     landed: bool = False
     # Called by the program (or a library), not by torch itself; and given out as a Work to wait for.
     mine: bool = True
+    # Called by a line of the user's own, which is then the line of the call.
+    direct: bool = True
     # It has made us switch the recording of lines off: see `CollectiveSensor._hush`.
     hushed: bool = False
     asynchronous: bool = False
+    # Whether this rank gets a result: not the source of a broadcast, and only the destination of a reduction to one.
+    receives: bool = True
     dropped: bool = False
     name: str = ""
     changed: set[int] = field(default_factory=set)  # memory whose contents it changed

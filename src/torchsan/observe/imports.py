@@ -39,3 +39,17 @@ def after_import(name: str, callback: Callable[[], None]) -> None:
         callback()
     else:
         sys.meta_path.insert(0, _Finder(name, callback))
+
+
+# Who is told when a module is imported: whoever asked last, so that recorders which are gone leave nothing behind.
+_listeners: dict[str, Callable[[], None]] = {}
+
+
+def when_imported(name: str, callback: Callable[[], None]) -> None:
+    """Like `after_import`, for things that are made anew again and again: only the latest is told."""
+    waiting = name in _listeners
+    _listeners[name] = callback
+    if name in sys.modules:
+        callback()
+    elif not waiting:
+        after_import(name, lambda: _listeners[name]())

@@ -15,12 +15,12 @@ from torchsan.model.events import GradientCut, Line, Memory
 from torchsan.model.parallel_events import ResultDropped, StridedCollective, TouchedInFlight
 from torchsan.observe import expressions as syntax
 from torchsan.observe.flights import Flight, Side, sides_of, tensors_in
-from torchsan.observe.names import local_names, name_memory
-from torchsan.observe.objects import attributes_of, entries_of, is_tensor, items_of
+from torchsan.observe.made_from import is_made_up, made_from
+from torchsan.observe.names import name_memory
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import Site, site_of
-from torchsan.observe.tensors import is_plain, memory_of
+from torchsan.observe.tensors import is_plain
 from torchsan.observe.touching import TouchMode, where
 
 # Gloo adds up and copies memory as it lies there; these ops look at strides no more than it does.
@@ -150,7 +150,7 @@ class InFlight:
             return
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
             form = "overlap"
-        elif not _dense(tensor):
+        elif not dense(tensor):
             form = "gaps"
         else:
             return  # a permutation of dense memory: right as long as all ranks have the same one
@@ -164,27 +164,28 @@ class InFlight:
         """After a call that waited: does anybody but the call itself hold the memory with the result?"""
         if flight.asynchronous or not flight.mine or flight.op not in ("all_reduce", "broadcast", "reduce"):
             return
+        if not flight.receives or not flight.direct:
+            return
         seen = self._seen.get(flight.site, 0)
         if seen >= LOOKS or len(flight.outputs) != 1:
             return
         self._seen[flight.site] = seen + 1
         side = flight.outputs[0]
         tensor = side.tensor()
-        if tensor is None or tensor.numel() <= 1 or compat.storage_owners(tensor) > ALONE:
+        if tensor is None or compat.storage_owners(tensor) > ALONE:
             return
         place = flight.site.place
         file = syntax.file_of(place.path)
         call = file.at(place) if file else None
         if not isinstance(call, ast.Call) or not call.args:
             return
-        owner = _copied_from(call.args[0])
         caller = _frame_of(frame, flight.site)
-        source = _value_of(owner, caller) if owner is not None and caller is not None else None
-        # Where the method gave the tensor itself back, there is no copy.
-        if owner is None or not is_tensor(source) or memory_of(source) == side.memory:
-            return
-        expression = syntax.text_of(call.args[0])
-        self.recorder.emit(ResultDropped(flight.op, Line(place), expression, syntax.text_of(owner)))
+        owner = made_from(call.args[0], caller, side.memory) if caller is not None else None
+        if owner is not None and tensor.numel() <= 1 and is_made_up(call.args[0]):
+            return  # a barrier, or a number of the program's
+        if owner is not None:
+            expression = syntax.text_of(call.args[0])
+            self.recorder.emit(ResultDropped(flight.op, Line(place), expression, syntax.text_of(owner)))
 
     # -- gradients that a gather cuts off -----------------------------------------------------------
 
@@ -237,7 +238,7 @@ class InFlight:
         self._rest()
 
 
-def _dense(tensor: torch.Tensor) -> bool:
+def dense(tensor: torch.Tensor) -> bool:
     """Every element of a stretch of memory exactly once, in whatever order."""
     expected = 1
     for stride, size in sorted((st, sz) for sz, st in zip(tensor.shape, tensor.stride(), strict=True) if sz > 1):
@@ -252,35 +253,7 @@ def _within(cut: Cut, spot: tuple[int, int, int]) -> bool:
     return any(s.memory == memory and start < stop and begin < end and s.alive() for s, begin, stop in cut.own)
 
 
-def _copied_from(node: ast.expr) -> ast.expr | None:
-    """`t` in `t.contiguous()`, `t.float().cpu()`; None for anything that is not a method's result on a named value."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return None
-    inner: ast.expr = node
-    while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
-        inner = inner.func.value
-    return inner if isinstance(inner, (ast.Name, ast.Attribute, ast.Subscript)) else None
-
-
 def _frame_of(frame: FrameType | None, site: Site) -> FrameType | None:
     while frame is not None and frame.f_code is not site.code:
         frame = frame.f_back
     return frame
-
-
-def _value_of(node: ast.expr, frame: FrameType) -> Any:
-    """What a plain expression (`x`, `self.w`, `parts[0]`, `grads[name]`) stands for in a frame; None when unsure."""
-    if isinstance(node, ast.Name):
-        return local_names(frame).get(node.id, frame.f_globals.get(node.id))
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Attribute):
-        owner = _value_of(node.value, frame)
-        if is_tensor(owner):
-            return owner.grad if node.attr == "grad" else None
-        held = attributes_of(owner)
-        return held.get(node.attr, dict(entries_of(held.get("_parameters"))).get(node.attr))
-    if isinstance(node, ast.Subscript):
-        owner, key = _value_of(node.value, frame), _value_of(node.slice, frame)
-        return dict(items_of(owner)).get(f"[{key!r}]")
-    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from types import FunctionType
 from typing import Any, NamedTuple
 
 _ABSENT = object()
@@ -26,6 +27,9 @@ class Patches:
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace `owner.name` now. What an owner only inherits is deleted again, not assigned, afterwards."""
         before = vars(owner).get(name, _ABSENT)
+        if isinstance(value, FunctionType):
+            # Torch hands the function that it finds here to `__torch_function__`, where people ask for its name.
+            value.__name__ = getattr(getattr(owner, name, None), "__name__", name)
         self._entries.append(Entry(owner, name, before, value))
         setattr(owner, name, value)
 

@@ -6,26 +6,26 @@ import ast
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
 
+from torchsan.model import Place
 from torchsan.model.events import Line, Memory
-from torchsan.model.parallel_events import BufferUpdateLost, KeptGradient, ParameterUnknown
+from torchsan.model.parallel_events import BufferUpdateLost, ParameterUnknown
+from torchsan.model.source import shown_path
 from torchsan.observe import expressions as syntax
+from torchsan.observe.bucket_gradients import BucketGradients
 from torchsan.observe.clock import clock
 from torchsan.observe.flights import Flight
-from torchsan.observe.names import local_names
-from torchsan.observe.objects import is_tensor, items_of
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement
-from torchsan.observe.sites import Site, frame_place, site_of, user_frames
+from torchsan.observe.sites import USER, Site, kind_of, site_of
 from torchsan.observe.tensors import memory_of
 
 # Writes that add to what is there: lost, a part of the count is lost. An average that forgets is DDP's to choose.
 ADDING = {"add_", "__iadd__", "index_add_", "scatter_add_", "__setitem__", "sub_", "__isub__"}
-LOOKS = 4
 
 
 @dataclass(slots=True)
@@ -43,6 +43,8 @@ class Wrapped:
     earlier: frozenset[Any] = frozenset()
     forwards: int = 0
     told: set[str] = field(default_factory=set)
+    buffers: dict[str, int | None] = field(default_factory=dict)  # where each buffer lay at the last broadcast
+    gradients: BucketGradients | None = None  # where gradients are views of buckets
 
 
 class WrappedModules:
@@ -58,6 +60,8 @@ class WrappedModules:
         managed = {id(p): (n, p.dtype) for n, p in named if p.requires_grad}
         names = {n: id(p) for n, p in named if p.requires_grad}
         self.all[ddp] = Wrapped(site_of(frame), managed, names, ignored, last_sync=clock.now())
+        if ddp.gradient_as_bucket_view:
+            self.all[ddp].gradients = BucketGradients()
         logged = self.recorder.ledger.writes
         memories = [memory_of(p) for _, p in named]
         self.all[ddp].earlier = frozenset((m, w) for m in memories if m is not None for w in logged.get(m, []))
@@ -126,12 +130,23 @@ class WrappedModules:
         since, wrapped.last_sync = wrapped.last_sync, clock.now()
         for name, buffer in ddp.module.named_buffers():
             memory = memory_of(buffer)
+            known, wrapped.buffers[name] = wrapped.buffers.get(name, memory), memory
             if memory is None or memory not in changed:
+                continue
+            if memory != known:
+                self._rebound(ddp, name, flight)
                 continue
             writes = [w for w in self.recorder.ledger.writes.get(memory, []) if w.before >= since and w.kind == "op"]
             if writes and all(w.op in ADDING and w.site.library is None for w in writes):
                 line = Line(whole_statement(writes[-1].site.place))
                 self.recorder.emit(BufferUpdateLost(Memory(name, "buffer"), line, Line(flight.site.place)))
+
+    def _rebound(self, ddp: Any, name: str, flight: Flight) -> None:
+        """A buffer that was replaced since the last broadcast: does the module add to it, `self.n = self.n + m`?"""
+        path, _, attribute = name.rpartition(".")
+        place = _adding(type(ddp.module.get_submodule(path)), attribute)
+        if place is not None:
+            self.recorder.emit(BufferUpdateLost(Memory(name, "buffer"), Line(place), Line(flight.site.place)))
 
     # -- gradients that are kept --------------------------------------------------------------------
 
@@ -142,74 +157,39 @@ class WrappedModules:
         wrapped.forwards += 1
         if torch.is_grad_enabled() and ddp.require_backward_grad_sync:
             wrapped.synced = True
-        if ddp.gradient_as_bucket_view and wrapped.forwards <= LOOKS:
-            gradients = {memory_of(p.grad): n for n, p in ddp.module.named_parameters() if p.grad is not None}
-            if gradients:
-                self._kept_gradients(gradients, frame)
+            if wrapped.gradients is not None:
+                wrapped.gradients.forward(self.recorder, frame)
 
-    def _kept_gradients(self, gradients: dict[int | None, str], frame: FrameType) -> None:
-        for user in user_frames(frame)[:2]:
-            place = frame_place(user)
-            file = syntax.file_of(place.path)
-            call = file.at(place) if file else None
-            if file is None or not isinstance(call, ast.expr):
-                continue
-            for name, value in local_names(user).items():
-                held = [value] if is_tensor(value) else [item for _, item in items_of(value, 256)]
-                kept = next((t for t in held if is_tensor(t) and memory_of(t) in gradients), None)
-                if kept is None or isinstance(kept, torch.nn.Parameter) or not _read_later(file, call, name):
-                    continue
-                statement = _keeping(file, file.function(call), name)
-                line = Line(file.place(statement, place)) if statement is not None else None
-                gradient = gradients[memory_of(kept)]
-                self.recorder.emit(KeptGradient(Memory(gradient), name, line, Line(place)))
-                return
+    def after_backward(self, backwards: int) -> None:
+        for ddp, wrapped in list(self.all.items()):
+            if wrapped.gradients is not None:
+                wrapped.gradients.passed(ddp)
 
 
-def _keeping(file: syntax.File, function: ast.AST, name: str) -> ast.stmt | None:
-    """The statement that puts a gradient into a name, or into the list or dictionary of that name."""
-    for node in ast.walk(function):
-        if isinstance(node, (ast.Assign, ast.Expr)) and "grad" in ast.unparse(node):
-            written = node.targets[0] if isinstance(node, ast.Assign) else node.value
-            root = next((n for n in ast.walk(written) if isinstance(n, ast.Name)), None)
-            if root is not None and root.id == name:
-                return node
+def _adding(kind: type, attribute: str) -> Place | None:
+    """The one statement of a class of the user's that adds to an attribute of its own and binds the sum."""
+    codes = [f.__code__ for f in vars(kind).values() if isinstance(f, FunctionType) and kind_of(f.__code__) == USER]
+    for path in dict.fromkeys(shown_path(code.co_filename) for code in codes):
+        file = syntax.file_of(path)
+        if file is None:
+            continue
+        classes = [n for n in ast.walk(file.tree) if isinstance(n, ast.ClassDef) and n.name == kind.__name__]
+        binding = [n for one in classes for n in ast.walk(one) if isinstance(n, ast.Assign) and _binds(n, attribute)]
+        if len(binding) == 1 and _adds(binding[0], attribute):
+            return file.place(binding[0], Place(path, binding[0].lineno))
     return None
 
 
-def _read_later(file: syntax.File, call: ast.expr, name: str) -> bool:
-    if syntax.read_again(file, call, name) is not None:
-        return True
-    # Read after the loop that the call stands in, and bound before it.
-    loop: ast.AST = call
-    for around in file.up(call):
-        if isinstance(around, (ast.For, ast.While)):
-            loop = around
-    if loop is call:
+def _binds(statement: ast.Assign, attribute: str) -> bool:
+    return any(isinstance(target, ast.Attribute) and target.attr == attribute for target in statement.targets)
+
+
+def _adds(statement: ast.Assign, attribute: str) -> bool:
+    value = statement.value
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Add, ast.Sub)):
         return False
-    bound_inside = any(
-        isinstance(n, ast.Name)
-        and n.id == name
-        and isinstance(n.ctx, ast.Store)
-        and not _under_condition(file, n, loop)
-        for n in ast.walk(loop)
-    )
-    end = getattr(loop, "end_lineno", 0)
-    function = file.function(call)
-    read = any(
-        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and n.lineno > end
-        for n in ast.walk(function)
-    )
-    return read and not bound_inside
-
-
-def _under_condition(file: syntax.File, node: ast.AST, loop: ast.AST) -> bool:
-    for around in file.up(node):
-        if around is loop:
-            return False
-        if isinstance(around, ast.If):
-            return True
-    return False
+    sides = (value.left, value.right) if isinstance(value.op, ast.Add) else (value.left,)
+    return any(isinstance(side, ast.Attribute) and side.attr == attribute for side in sides)
 
 
 def _set_free(used: Site) -> Any:

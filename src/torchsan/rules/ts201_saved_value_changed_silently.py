@@ -57,7 +57,9 @@ FIXES = (
     ("mutated", "local_value"),
     ("mutated", "out_of_place"),
     ("mutated", "clone_before_write"),
+    ("mutated", "clone_for_collective"),
     ("saved", "clone_saved"),
+    ("mutated", "without_buffer_broadcast"),
     ("mutated", "step_later"),
 )
 

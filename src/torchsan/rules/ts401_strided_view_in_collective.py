@@ -57,6 +57,8 @@ SAID = {
     "layouts": "lies in memory in another order on each rank ({}): elements are mixed up",
 }
 
+FIXES = (("mutated", "contiguous_and_back"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, StridedCollective):

@@ -52,6 +52,8 @@ mean = total / world
 dist.destroy_process_group()
 """
 
+FIXES = (("needed", "wait_first"), ("mutated", "wait_first"))
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, TouchedInFlight) or not event.waited:

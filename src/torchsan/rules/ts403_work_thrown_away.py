@@ -51,6 +51,8 @@ dist.barrier()
 dist.destroy_process_group()
 """
 
+FIXES = (("cause", "wait_at_once"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, TouchedInFlight) or event.waited:

@@ -1,7 +1,9 @@
 """A collective works on a copy that nobody has a name for: its result is thrown away.
 
 What it is. `dist.all_reduce(x.contiguous())` reduces `x` in place only if `x` is contiguous already; else it reduces a
-copy. The same goes for `x.float()`, `x.cpu()`, `x.clone()` and everything else that makes new memory.
+copy. The same goes for `x.float()`, `x.cpu()`, `x.clone()` and everything else that makes new memory. The functions of
+`torch.distributed.nn.functional` and `torch.distributed._functional_collectives` never write their argument: they give
+the result back.
 
 What goes wrong. The program goes on with the values from before, and nothing is raised.
 
@@ -53,6 +55,14 @@ dist.destroy_process_group()
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, ResultDropped):
         return None
+    if event.form == "returned":
+        return finding(
+            globals(),
+            f"the result of `{event.op}` is thrown away: `{event.owner}` stays as it was",
+            [event.called.span("cause", "gives the result back and leaves its argument alone", primary=True)],
+            why="functional collectives write nothing, so that they can be differentiated: they return the result",
+            fixes=(idea(f"go on with what {event.op} gives back"),),
+        )
     return finding(
         globals(),
         f"the result of `{event.op}` is in a copy that is thrown away: `{event.owner}` stays as it was",

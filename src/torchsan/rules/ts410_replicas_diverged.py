@@ -76,6 +76,8 @@ CAUSES = {
     "unmanaged": ("DDP does not know this parameter", "wrap the model after it is complete"),
 }
 
+FIXES = (("cause", "load_before_wrapping"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, ReplicasDiverged):

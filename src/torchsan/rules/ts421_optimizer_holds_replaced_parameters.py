@@ -66,6 +66,8 @@ SAID = {
     ),
 }
 
+FIXES = (("cause", "optimizer_after_sharding"),)
+
 
 def judge(event: Any, history: Any) -> Finding | None:
     return told(globals(), SAID, event)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 
+from torchsan import compat_compile
 from torchsan.errors import UsageError
 from torchsan.model import Capture, Finding, Outcome, Place, Report
 from torchsan.verify.code import capture_text, reproduction
@@ -40,6 +41,9 @@ class FunctionModule(torch.nn.Module):  # type: ignore[misc]
 
 
 def as_subject(model: Any, args: Any, kwargs: dict[str, Any] | None, seed: int, origin: str = "") -> Subject:
+    model, expression = compat_compile.undone(model)
+    if expression and origin:
+        origin += f"\nmodel = {expression}"
     if isinstance(model, torch.nn.Module):
         module = model
     elif callable(model) and not isinstance(model, type):
@@ -53,8 +57,8 @@ def as_subject(model: Any, args: Any, kwargs: dict[str, Any] | None, seed: int, 
     return Subject(module, tuple(args), dict(kwargs or {}), seed=seed, origin=origin)
 
 
-def chosen_methods(methods: Iterable[str] | None) -> tuple[list[str], str]:
-    """The methods to try, and a remark on one that cannot be."""
+def chosen_methods(methods: Iterable[str] | None, model: Any = None) -> tuple[list[str], str]:
+    """The methods to try, and a remark on one that cannot be; a model that is compiled is verified compiled, too."""
     if methods is not None:
         wanted = list(dict.fromkeys(methods))
         unknown = [name for name in wanted if name not in METHODS]
@@ -66,10 +70,18 @@ def chosen_methods(methods: Iterable[str] | None) -> tuple[list[str], str]:
             wanted = list(dict.fromkeys([*wanted, *BACKENDS]))
         return wanted, ""
     wanted = [name for name in METHODS if name not in ON_REQUEST]
+    if _is_compiled(model):
+        wanted += BACKENDS if has_compiler() else ["compile"]
     missing = onnx_missing()
     if not missing:
         return wanted, ""
     return [name for name in wanted if name != "onnx"], f"onnx was not tried: pip install 'torchsan[onnx]' ({missing})"
+
+
+def _is_compiled(model: Any) -> bool:
+    if compat_compile.undone(model)[1]:
+        return True
+    return isinstance(model, torch.nn.Module) and compat_compile.compiles(model)
 
 
 def verify(
@@ -91,7 +103,7 @@ def verify(
     Everything runs on deep copies and the random state is put back: the model stays as it is. `known` is given what is
     known after every method, before causes are looked for.
     """
-    wanted, remark = chosen_methods(methods)
+    wanted, remark = chosen_methods(methods, model)
     subject = as_subject(model, args, kwargs, seed, origin)
     subject.home = home or calling_place()
     subject.limit = max(subject.limit, budget / 4)
@@ -123,7 +135,7 @@ def _verify(
         share = now + max(0.0, deadline - now) / (len(wanted) - number)
         trials.append(try_method(method, truth, share))
         if method in BACKENDS and trials[-1].captured is not None:
-            trials[-1].compiled = compiled_facts(subject, BACKENDS[method])
+            trials[-1].compiled = compiled_facts(subject, BACKENDS[method], truth.random)
         if method == "export" and fall_back and trials[-1].captured is None:
             wanted_static = try_method("export-static", truth, share)
             if wanted_static.captured is not None:

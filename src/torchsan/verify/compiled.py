@@ -41,7 +41,7 @@ class Break:
 @dataclass(frozen=True, slots=True)
 class CompiledFacts:
     backend: str
-    # `agrees`, `differs`, or empty where there is none to compare.
+    # `agrees`, `differs`, why they were not compared, or empty where there are none.
     gradients: str = ""
     departs: str = ""
     breaks: tuple[Break, ...] = ()
@@ -60,7 +60,8 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in ("c++", "g++", "clang++", "cl"))
 
 
-def compiled_facts(subject: Subject, backend: str) -> CompiledFacts:
+def compiled_facts(subject: Subject, backend: str, random: bool = False) -> CompiledFacts:
+    """`random`: the model draws numbers, and a backend may draw others from the same state."""
     breaks = _breaks(subject)
     torch._dynamo.reset()
     eager = _gradients(subject, subject.fresh())
@@ -69,6 +70,8 @@ def compiled_facts(subject: Subject, backend: str) -> CompiledFacts:
     before = _compilations()
     _gradients(subject, model)
     recompiles = _compilations() - before
+    if random:
+        return CompiledFacts(backend, "not compared: the model draws random numbers", "", breaks, recompiles)
     if eager is None or compiled is None or not eager:
         return CompiledFacts(backend, "", "", breaks, recompiles)
     wrong = [name for name, value in eager.items() if not _close(value, compiled.get(name))]
@@ -146,6 +149,9 @@ def _breaks(subject: Subject) -> tuple[Break, ...]:
     for reason in explained.break_reasons:
         site = site_of_summaries(reason.user_stack)
         why, edit = _EXPLAINED.search(reason.reason), _HINT.search(reason.reason)
-        text = why.group(1) if why else reason.reason.splitlines()[0]
-        found.append(Break(site.place if site is not None else None, text, edit.group(1) if edit else ""))
+        text, help_text = why.group(1) if why else reason.reason.splitlines()[0], edit.group(1) if edit else ""
+        if text.startswith("generic_jump"):  # dynamo's word for a branch has no explanation of its own
+            text = "a branch is decided by a tensor's value, which is not known while compiling."
+            help_text = "compute both sides and choose with torch.where, or use torch.cond."
+        found.append(Break(site.place if site is not None else None, text, help_text))
     return tuple(dict.fromkeys(found))

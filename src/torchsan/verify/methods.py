@@ -42,7 +42,7 @@ METHODS = {
     "jit.script": "torch.jit.script (deprecated since torch 2.10: prefer torch.export)",
     "jit.trace": "torch.jit.trace (deprecated since torch 2.10: prefer torch.export)",
     "export-static": "torch.export.export with the example's sizes fixed",
-    "compile": "torch.compile with the backend aot_eager: gradients, graph breaks and recompiles, too; on request",
+    "compile": "torch.compile with the backend aot_eager, gradients too; on request or if compiled",
     "compile-inductor": "the same with the backend inductor; part of compile where there is a C++ compiler",
 }
 ON_REQUEST = ("export-static", *BACKENDS)

@@ -19,6 +19,11 @@ class Config:
     baseline: str = ""
     possible: bool = False
 
+    @property
+    def about_captures(self) -> bool:
+        """Whether rules on captures were named: then every module is looked at, captured or not."""
+        return any(prefix.startswith("TS3") for prefix in self.select)
+
     def wants(self, code: str) -> bool:
         """Whether findings of a rule are shown: selected ones, else those on by default."""
         if any(code.startswith(prefix) for prefix in self.ignore):

@@ -8,28 +8,14 @@ import re
 from enum import Enum
 from functools import lru_cache
 
+from torchsan.check.following.blocks import NO_VALUES, comes_after
+from torchsan.check.modelling.names import tensor_methods
 from torchsan.check.reading.outline import body_of, outline_of
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
 from torchsan.model.source import real_path
 
 MOST_FILES = 12
-_NO_VALUES = frozenset(
-    [
-        "shape",
-        "device",
-        "dtype",
-        "size",
-        "dim",
-        "ndim",
-        "numel",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "new_tensor",
-        "requires_grad",
-    ]
-)
 _OWN_MEMORY = re.compile(r"\.clone\(|copy|\b(?:new_)?(?:zeros|ones|empty|full)(?:_like)?\(")
 MOST_TEXT = 300_000
 
@@ -40,7 +26,9 @@ class Use(Enum):
     READ = "read again"
     FOR_EFFECT = "called for what it writes: its result is thrown away"
     FRESH = "made for the call, or replaced by its result"
+    UNKNOWN = "called in ways that are not followed"
     HANDED_ON = "the caller's own argument"
+    KEPT = "what an object keeps: handed over to be brought up to date, or to be read, which the call does not tell"
 
 
 def uses_of(info: FunctionInfo, argument: str, program: Program, project: Project | None) -> set[Use]:
@@ -52,7 +40,7 @@ def uses_of(info: FunctionInfo, argument: str, program: Program, project: Projec
         # A module is called by the name that it was given.
         names = _held_as(info.owner.name, project) if info.owner is not None else set()
         if "" in names:
-            return {Use.FRESH}
+            return {Use.UNKNOWN}
     found: set[Use] = set()
     for name in names:
         if info.owner is not None and info.name == name:
@@ -112,7 +100,9 @@ def _uses_in(path: str, name: str, info: FunctionInfo, argument: str) -> set[Use
                     if isinstance(node, ast.Call) and _last(node.func) == name and _may_be(node.func, info):
                         given = _given(node, info, argument)
                         if given is not None:
-                            found.add(_use(function, statement, given))
+                            found.add(
+                                _use(function, statement, given, (node.end_lineno or 0, node.end_col_offset or 0))
+                            )
     return found
 
 
@@ -120,7 +110,10 @@ def _may_be(called: ast.expr, info: FunctionInfo) -> bool:
     """`self.scale(x)` is not the function `scale` of a file."""
     if info.owner is not None and info.name not in ("forward", "__call__"):
         return isinstance(called, ast.Attribute)
-    return info.owner is not None or not (isinstance(called, ast.Attribute) and _is_self(called))
+    if info.owner is not None or not isinstance(called, ast.Attribute):
+        return True
+    # `boxes.scaled(x)` may be a function of a module that was imported, `x.transpose(0)` is not.
+    return isinstance(called.value, ast.Name) and not _is_self(called) and info.name not in tensor_methods()
 
 
 def _simple(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -152,29 +145,56 @@ def _given(call: ast.Call, info: FunctionInfo, argument: str) -> ast.expr | None
     return call.args[index] if 0 <= index < len(call.args) else None
 
 
-def _use(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt, given: ast.expr) -> Use:
+def _use(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt, given: ast.expr, called: tuple[int, int]
+) -> Use:
+    if isinstance(statement, ast.Assign) and any(ast.unparse(t) == ast.unparse(given) for t in statement.targets):
+        # `d["x"] = f(d["x"])`
+        return Use.FRESH
+    part = ""
     while isinstance(given, ast.Subscript | ast.Attribute) and not _is_self(given):
+        if isinstance(given, ast.Attribute) or isinstance(given.slice, ast.Constant):
+            # `data["x"]`, `box.corners`: a thing of its own.
+            part = ast.unparse(given)
         given = given.value
     if isinstance(given, ast.Attribute):
-        return Use.READ
+        return Use.KEPT
     if not isinstance(given, ast.Name) or _rebinds(statement, given.id):
         return Use.FRESH
-    after = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == given.id]
+    named = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == given.id]
     if isinstance(statement, ast.Expr):
         return Use.FOR_EFFECT
     if _made_for_it(function, statement, given.id):
         return Use.FRESH
-    end = statement.end_lineno or statement.lineno
-    shapes = {id(n.value) for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr in _NO_VALUES}
+    shapes = {id(n.value) for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr in NO_VALUES}
+    # `f(x) if a else x`: one or the other.
+    here = [] if any(isinstance(n, ast.IfExp) for n in ast.walk(statement)) else [statement]
+    reached = [n for node in (*here, *(comes_after(function.body, statement) or ())) for n in ast.walk(node)]
+    if part:
+        # What else is taken of the whole tells nothing of the part.
+        named = [n for n in named if n not in reached] + _parts(reached, given.id, part)
     later = sorted(
-        (n for n in after if n.lineno > end and id(n) not in shapes),
+        (n for n in named if (n.lineno, n.col_offset) > called and id(n) not in shapes and n in reached),
         key=lambda n: (n.lineno, isinstance(n.ctx, ast.Load)),
     )
     if later and isinstance(later[0].ctx, ast.Load):
         return Use.READ
     arguments = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
-    bound = any(isinstance(n.ctx, ast.Store) for n in after)
+    bound = any(isinstance(n.ctx, ast.Store) for n in named)
     return Use.HANDED_ON if given.id in arguments and not bound else Use.FRESH
+
+
+def _parts(reached: list[ast.AST], name: str, part: str) -> list[ast.Name]:
+    """The names at the root of expressions that are the part, or the whole as it is."""
+    found: list[ast.Name] = []
+    taken: set[int] = set()
+    for node in reached:
+        if isinstance(node, ast.Subscript | ast.Attribute):
+            root = node.value
+            taken.add(id(root))
+            if isinstance(root, ast.Name) and root.id == name and ast.unparse(node) == part:
+                found.append(root)
+    return found + [n for n in reached if isinstance(n, ast.Name) and n.id == name and id(n) not in taken]
 
 
 def _made_for_it(function: ast.AST, statement: ast.stmt, name: str) -> bool:

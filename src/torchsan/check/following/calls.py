@@ -25,6 +25,7 @@ from torchsan.check.modelling.values import (
     Plain,
     Sequence,
     Tensor,
+    parameters_of,
     tensors_in,
 )
 from torchsan.check.reading.program import FunctionInfo
@@ -49,6 +50,7 @@ class Calls(MethodCalls, BuiltinCalls):
                 spread = self.value(keyword.value, scope)
                 if isinstance(spread, Mapping):
                     kwargs.update({k: v for k, v in spread.items.items() if isinstance(k, str)})
+        self.hand_over(function, args)
         before = [len(a.storage.writes) if isinstance(a, Tensor) else 0 for a in args]
         result = self.call_value(function, args, kwargs, node)
         if not isinstance(function, Library | Method) and result is not None:
@@ -83,11 +85,24 @@ class Calls(MethodCalls, BuiltinCalls):
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
         return self.machine.unknown(given, node)
 
+    def hand_over(self, function: Any, args: list[Any]) -> None:
+        """What a function of another package makes of a module that it is given is not known."""
+        if isinstance(function, Library) and "." in function.name and not function.name.startswith("torch."):
+            self.mark_handed(args)
+
+    def mark_handed(self, args: list[Any]) -> None:
+        for value in args:
+            if isinstance(value, Instance | Layer):
+                if isinstance(value, Instance):
+                    value.handed = True
+                for parameter in parameters_of(value):
+                    parameter.storage.handed = True
+
     def call_function(self, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
         info = function.info
         if self.depth >= (MAX_DEPTH_ALONE if self.lazy else MAX_DEPTH):
             return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
-        if info.abstract and self.depth:
+        if info.elsewhere or (info.abstract and self.depth):
             return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
         if self.active.count(info) >= MOST_RECURSION:
             return self.machine.unknown()
@@ -252,6 +267,8 @@ class Calls(MethodCalls, BuiltinCalls):
                 if isinstance(made, Plain) and name in instance.attributes:
                     return instance.attributes[name]
                 instance.attributes[name] = made
+                if instance.handed:
+                    self.mark_handed([made])
                 return made
             bases = [self.find_in(cls.scope, base) for base in cls.info.bases]
             cls = next((b for b in bases if isinstance(b, Class)), None)

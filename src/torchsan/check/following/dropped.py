@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from torchsan.check.facts import Fact
-from torchsan.check.modelling.names import only_tensors_have
+from torchsan.check.modelling.names import TENSOR_ONLY, only_tensors_have, words
 from torchsan.check.reading.program import Program
 from torchsan.check.reading.writes import changing
 from torchsan.effects import lookup
@@ -57,6 +57,12 @@ _FOR_EFFECT = frozenset(
         "scatter",
     ]
 )
+# Ops that go by this name nowhere else.
+_SURELY_TORCH = words(
+    "clamp clamp_min clamp_max masked_fill masked_scatter index_fill index_copy unsqueeze scatter_add"
+)
+# Of the words that tell a tensor, those that other things have, too.
+_WORDS = words("view data size device contiguous chunk expand detach backward requires_grad relu softmax")
 # Code around it that calls for the sake of calling: to see an error, to time it, to warm up.
 _TRIES = ("raises", "Raises", "warns", "Warns", "profile", "timer", "Timer", "time", "bench", "suppress", "Mode")
 _TRYING = ("test", "bench", "warm", "time", "profile", "check", "probe", "measure")
@@ -64,13 +70,13 @@ _TRYING = ("test", "bench", "warm", "time", "profile", "check", "probe", "measur
 
 def dropped_results(program: Program) -> list[Fact]:
     found: list[Fact] = []
-    for node in _statements(program.tree, ""):
+    for node, inside in _statements(program.tree, program.tree):
         call = node.value
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
-        if any(keyword.arg in ("out", "inplace", None) for keyword in call.keywords):
+        if any(keyword.arg in ("out", "inplace", "copy", None) for keyword in call.keywords):
             continue
-        owner = _subject(call, program)
+        owner = _subject(call, inside, program)
         if owner is not None:
             words = program.words(owner)
             memory = events.Memory(words if len(words) <= 40 and "(" not in words else "")
@@ -79,7 +85,7 @@ def dropped_results(program: Program) -> list[Fact]:
     return found
 
 
-def _subject(call: ast.Call, program: Program) -> ast.expr | None:
+def _subject(call: ast.Call, inside: ast.AST, program: Program) -> ast.expr | None:
     """The tensor of which the call makes a new one; None for calls that may do something else."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name.endswith("_") or name in _FOR_EFFECT or not isinstance(call.func, ast.Attribute):
@@ -88,17 +94,40 @@ def _subject(call: ast.Call, program: Program) -> ast.expr | None:
     if dotted.startswith(("torch.nn.functional.", "torch.")):
         row = lookup(dotted) if dotted.count(".") == 1 or dotted.startswith("torch.nn.functional.") else None
         return call.args[0] if row is not None and name in changing() and call.args else None
-    return call.func.value if name in only_tensors_have() and name in changing() else None
+    if _names_no_tensor(call.func.value, program) or name not in only_tensors_have() or name not in changing():
+        return None
+    return call.func.value if name in _SURELY_TORCH or _is_tensor(call.func.value, inside, program) else None
 
 
-def _statements(node: ast.AST, function: str) -> Iterator[ast.Expr]:
-    """Expressions that stand alone, but for those that are tried, timed or repeated."""
+def _is_tensor(node: ast.expr, inside: ast.AST, program: Program) -> bool:
+    """Whether a function shows that a name is a tensor: by where it comes from, or by what else it is asked."""
+    return isinstance(node, ast.Name) and any(_tells(other, node.id, program) for other in ast.walk(inside))
+
+
+def _tells(node: ast.AST, name: str, program: Program) -> bool:
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Name) and node.value.id == name and node.attr in TENSOR_ONLY - _WORDS
+    if isinstance(node, ast.Assign):
+        bound = any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+        return bound and isinstance(node.value, ast.Call) and program.dotted(node.value.func).startswith("torch.")
+    if isinstance(node, ast.arg):
+        return node.arg == name and node.annotation is not None and "Tensor" in ast.unparse(node.annotation)
+    return False
+
+
+def _names_no_tensor(node: ast.expr, program: Program) -> bool:
+    """`np`, an imported module; `self`, which has methods of its own."""
+    return isinstance(node, ast.Name) and (node.id in program.imports or node.id in ("self", "cls"))
+
+
+def _statements(node: ast.AST, function: ast.AST) -> Iterator[tuple[ast.Expr, ast.AST]]:
+    """Expressions that stand alone, each with its function, but for those that are tried, timed or repeated."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Expr):
-            yield child
+            yield child, function
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             if not any(word in child.name.lower() for word in _TRYING):
-                yield from _statements(child, child.name)
+                yield from _statements(child, child)
         elif isinstance(child, ast.Try | ast.While):
             continue
         elif isinstance(child, ast.With | ast.AsyncWith):

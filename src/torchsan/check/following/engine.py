@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from torchsan.check.facts import Fact
 from torchsan.check.following.dropped import dropped_results
@@ -12,6 +13,7 @@ from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpret
 from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import paths
 from torchsan.check.following.owned import OwnedWrites
+from torchsan.check.following.ranks import rank_facts
 from torchsan.check.modelling.values import (
     Class,
     Function,
@@ -27,11 +29,13 @@ from torchsan.check.reading.prefilter import Suspects
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project, project_of
 from torchsan.check.telling.teller import Teller
+from torchsan.model import Place
+from torchsan.model.events import GradientCut
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
-# Statements followed on all paths from one function.
-BUDGET_OF_PATHS = 400
+# Statements followed on all paths from one function, and through a whole program.
+BUDGET_OF_PATHS, BUDGET_OF_PROGRAM = 250, 2 * BUDGET
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
 _IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
 _NO_TENSOR = re.compile(
@@ -58,14 +62,18 @@ def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
     if chosen is None or chosen.dropped:
         for fact in dropped_results(program):
             found.setdefault(fact.key, fact)
+    if chosen is None or chosen.ranks:
+        for fact in rank_facts(program):
+            found.setdefault(fact.key, fact)
     return sorted(found.values(), key=lambda f: (f.at.line, f.at.column))
 
 
 def _follow(program: Program, root: Root, most: int, project: Project | None) -> list[Fact]:
     facts: list[Fact] = []
     touched = most > PATHS_ALONE
-    left = BUDGET_OF_PATHS if most == PATHS_ALONE else BUDGET * most
+    left = BUDGET_OF_PATHS if most == PATHS_ALONE else BUDGET_OF_PROGRAM
     owned, function = OwnedWrites(), None
+    walked: set[ast.AST] = set()
     for oracle in paths(most):
         if left <= 0:
             break
@@ -85,12 +93,20 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
             interpreter.forget()
         left -= min(started, BUDGET_ALONE if interpreter.lazy else started) - interpreter.left
         facts += interpreter.machine.facts
+        walked |= interpreter.machine.walked
         touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts or oracle.interesting)
         if not oracle.default and not touched and not oracle.flipped:
             break
     if function is not None:
         facts += owned.facts(function, program, project, Teller(program))
-    return facts
+    return [_on_all_paths(fact, {program.place(node) for node in walked}) for fact in facts] if walked else facts
+
+
+def _on_all_paths(fact: Fact, walked: set[Place]) -> Fact:
+    """A backward without a graph on one path, and with one on another: which path is real is not known."""
+    event = fact.event
+    cut = isinstance(event, GradientCut) and event.form == "no-graph" and event.needed is not None
+    return replace(fact, certainty="possible") if cut and event.needed.place in walked else fact  # type: ignore[union-attr]
 
 
 def roots_of(program: Program, chosen: Suspects | None) -> list[tuple[Root, int]]:

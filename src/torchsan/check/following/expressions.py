@@ -368,6 +368,9 @@ class Expressions(Parts):
     def value_Subscript(self, node: ast.Subscript, scope: Scope) -> Any:
         owner = self.value(node.value, scope)
         index = self.value(node.slice, scope)
+        if isinstance(owner, Tensor) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            # `g.data["h"]`: no tensor has keys.
+            return self.machine.unknown()
         if isinstance(owner, Tensor):
             return self.indexed(owner, index, node)
         if isinstance(owner, Sequence | Layer):

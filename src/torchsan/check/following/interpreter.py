@@ -29,7 +29,7 @@ from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
 
 ROUNDS, ROUNDS_ALONE = 3, 2
-BUDGET = 40_000
+BUDGET = 10_000
 BUDGET_ALONE = 500
 
 

@@ -54,6 +54,8 @@ class Machine:
         # Tensors that were put into objects: the caller may go on from there.
         self.kept: list[Tensor] = []
         self.owned: list[tuple[Tensor, Write]] = []
+        # Calls of backward that had a graph to walk, as far as is known.
+        self.walked: set[ast.AST] = set()
 
     def tick(self) -> int:
         self.clock += 1
@@ -71,7 +73,7 @@ class Machine:
 
     def fresh(self, place: ast.AST, op: str, *, grad: Grad = Grad.NO, leaf: bool = False) -> Tensor:
         made_in = "inference" if self.mode == "inference" else "grad"
-        return Tensor(Storage(), grad, leaf=leaf, place=place, op=op, made_in=made_in)
+        return Tensor(Storage(made_by=op), grad, leaf=leaf, place=place, op=op, made_in=made_in)
 
     def view_of(self, base: Tensor, place: ast.AST, op: str, kind: str = "view") -> Tensor:
         root = base.base or base
@@ -272,6 +274,9 @@ class Machine:
         if any(condition == ONCE for condition, _ in self.inside):
             return True
         whole = tensor.base or tensor
+        if whole.storage.handed:
+            # Frozen there, perhaps, or replaced.
+            return True
         frozen = whole.storage.kind == "parameter" and self.program.freezes and self.alone
         return reason in ("leaf", "leaf-view") and frozen
 
@@ -294,6 +299,7 @@ class Machine:
             if (lost or copied) and self.mode == "grad":
                 self.facts.append(self.tell.no_graph(root, node))
                 raise PathEnded
+        self.walked.add(node)
 
     # --- backward -----------------------------------------------------------------------------------
 

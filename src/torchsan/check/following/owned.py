@@ -8,28 +8,29 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 from torchsan.check.facts import Fact
+from torchsan.check.following.blocks import blocks_of
 from torchsan.check.following.callers import Use, uses_of
+from torchsan.check.modelling.names import SHAPE_ONLY
 from torchsan.check.modelling.values import ONCE, Storage, Tensor, Write
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
-from torchsan.check.telling.teller import Teller
+from torchsan.check.telling.teller import FOR_OUTPUT, Teller
 
 # Names that tell the reader what is going to happen.
 _SAYS_SO = re.compile(
-    r"_$|inplace|in_place|^(?:update|init|reset|fill|set|write|copy|accumulate|step|zero|clip|sync|all_|reduce|assign|"
+    r"_$|inplace|in_place|quantize|preprocess|^(?:update|init|reset|fill|set|write|copy|accumulate|step|zero|clip|sync|all_|reduce|assign|"
     r"insert|append|add|load|store|push|register|mutate|scatter|apply|freeze|prune|shuffle|swap|test|setup|collate|"
     r"convert|quantize|remap|merge|patch|fuse|shard|draw|paint|plot|visualize|__)(?:_|$|[a-z]*$)"
 )
-_FOR_OUTPUT = re.compile(
-    r"^(?:out|outs|output|outputs|result|results|res|ret|buffer|buffers|buf|cache|caches|state|states|memory|mem|dst|"
-    r"dest|destination|acc|accumulator|grad|grads|gradient|gradients|tgt|param|params|parameter|weight|weights|module|"
-    r"p|w|bias|model|self|cls|ctx|history|storage|workspace|scratch|total|totals|counts?|hist)$"
-    r"|(?:dict|kwargs|config|cfg|storage)$|_(?:out|output|buffer|buf|cache|state|states|grad|grads|acc|weight|bias|ptr|dest|dst|history|_pool)$|^(?:new|next)_"
-)
 _DOCUMENTED = re.compile(
     r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect", re.I
+)
+_DESCRIBES = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params|Inputs?|Shape)\s*:?\s*$|:param\b", re.M)
+_BLANKS = frozenset(
+    {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros"}
 )
 _PERMISSION = frozenset({"out", "inplace", "in_place", "inplace_", "copy", "clone"})
 
@@ -46,7 +47,7 @@ class OwnedWrites:
 
     def facts(self, info: FunctionInfo, program: Program, project: Project | None, tell: Teller) -> list[Fact]:
         found: list[Fact] = []
-        told: set[int] = set()
+        told: set[tuple[str, str]] = set()
         for seen in self.places.values():
             owned = [(owner_of(s), w, sure) for s, w, sure in seen if owner_of(s) is not None]
             if not owned or not any(sure for _, _, sure in owned):
@@ -54,7 +55,7 @@ class OwnedWrites:
             storage, write, _ = next(item for item in owned if item[2])
             if (
                 storage is None
-                or id(storage) in told
+                or (storage.kind, storage.name) in told
                 or write.origin is not None
                 or write.foreign
                 or meant(storage, write)
@@ -64,24 +65,48 @@ class OwnedWrites:
             if storage.kind == "state" and not mixed:
                 continue
             certain = not any(weak(s) for s, _, _ in seen)
-            certain = certain and (mixed or self.harmful(info, program, project, storage))
-            if quiet(info, program, storage) or (storage.kind == "argument" and not info.returns):
+            if mixed and any(blank(s) for s, _, _ in seen):
+                # `if total is None: total = zeros(…)`: what is given instead is there to be filled.
+                certain = False
+            certain = certain and self.harmful(info, program, project, storage, write, mixed=mixed)
+            if (
+                quiet(info, program, storage)
+                or announced(info, write)
+                or (storage.kind == "argument" and not info.returns)
+            ):
                 certain = False
             # One mistake may take several lines.
-            told |= {id(owner_of(s)) for s, _, _ in seen}
+            told |= {(o.kind, o.name) for s, _, _ in seen if (o := owner_of(s)) is not None}
             found.append(tell.owned(storage, write, info, mixed=mixed, certain=certain))
         return found
 
-    def harmful(self, info: FunctionInfo, program: Program, project: Project | None, storage: Storage) -> bool:
-        """Whether somebody may look at the argument after the call, as far as the tree shows."""
-        if not public(info):
+    def harmful(
+        self,
+        info: FunctionInfo,
+        program: Program,
+        project: Project | None,
+        storage: Storage,
+        write: Write,
+        *,
+        mixed: bool,
+    ) -> bool:
+        """Whether somebody may look at the memory after the call, as far as the tree shows."""
+        if storage.kind == "state":
+            return True
+        if not public(info) or is_test(program.path):
             return False
         uses = uses_of(info, storage.name, program, project)
-        if Use.FOR_EFFECT in uses:
+        if uses & {Use.FOR_EFFECT, Use.KEPT}:
             return False
         if project is not None and info.owner is not None and ambiguous(info.name, project):
-            return uses == {Use.READ}
-        return Use.READ in uses or (bool(program.package) and uses <= {Use.HANDED_ON})
+            return mixed or uses == {Use.READ}
+        if Use.READ in uses:
+            # What is changed and handed back says by that what it does, unless it says otherwise.
+            return mixed or documented(info) or not hands_back(info, storage.name)
+        if mixed:
+            return uses <= {Use.HANDED_ON, Use.UNKNOWN} or reads_again(info, storage.name, write)
+        # Nobody in the tree tells: callers from outside trust what the function says of itself.
+        return uses <= {Use.HANDED_ON} and bool(program.package) and (write.op in SHAPE_ONLY or documented(info))
 
 
 def ambiguous(name: str, project: Project) -> bool:
@@ -109,7 +134,51 @@ def meant(storage: Storage, write: Write) -> bool:
     target = getattr(write.place, "targets", [None])[0]
     if isinstance(target, ast.Subscript) and "clone(" in ast.unparse(target.slice):
         return True
-    return storage.kind == "argument" and _FOR_OUTPUT.search(storage.name) is not None
+    return storage.kind == "argument" and FOR_OUTPUT.search(storage.name) is not None
+
+
+def announced(info: FunctionInfo, write: Write) -> bool:
+    """Whether a warning stands before the write: whoever sees it is told."""
+    body = [] if isinstance(info.node, ast.Lambda) else info.node.body
+    for block in blocks_of(body):
+        for before, node in pairwise(block):
+            if node is write.place and isinstance(before, ast.Expr) and "warn" in ast.unparse(before):
+                return True
+    return False
+
+
+def hands_back(info: FunctionInfo, name: str) -> bool:
+    """Whether a function returns the very argument that it has changed."""
+    returns = [n.value for n in ast.walk(info.node) if isinstance(n, ast.Return)]
+    return bool(returns) and all(isinstance(value, ast.Name) and value.id == name for value in returns)
+
+
+def is_test(path: str) -> bool:
+    """Whether a file holds tests: their functions are called by nobody but themselves."""
+    *folders, name = path.split("/")
+    return name.startswith("test_") or name.endswith("_test.py") or not {"tests", "test"}.isdisjoint(folders[-4:])
+
+
+def reads_again(info: FunctionInfo, name: str, write: Write) -> bool:
+    """Whether the function itself reads the argument after it was written under another name."""
+    target, line = write.target, getattr(write.place, "end_lineno", 0)
+    if not isinstance(target, ast.Name) or target.id == name:
+        return False
+    uses = [n for n in ast.walk(info.node) if isinstance(n, ast.Name) and n.id == name]
+    return all(isinstance(n.ctx, ast.Load) for n in uses) and any(n.lineno > line for n in uses)
+
+
+def blank(storage: Storage) -> bool:
+    """Whether memory was made to be filled."""
+    return storage.kind == "fresh" and storage.made_by in _BLANKS
+
+
+def documented(info: FunctionInfo) -> bool:
+    """Whether a function describes what it is given: its callers read that instead of its lines."""
+    if isinstance(info.node, ast.Lambda):
+        return False
+    words = ast.get_docstring(info.node, clean=False) or ""
+    return _DESCRIBES.search(words) is not None
 
 
 def public(info: FunctionInfo) -> bool:

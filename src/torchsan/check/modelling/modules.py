@@ -109,6 +109,7 @@ class TorchModules(TorchParts):
             return machine.unknown(given, place)
         graph, grad, sure, maybe = machine.node_for(row, bound, names, place)
         made = self.output(graph, grad, layer.name, node)
+        made.lost = graph is None and bool(layer.parameters)
         if graph is not None:
             machine.save(graph, row, "out0", made, sure, maybe, None)
         if layer.name in ("LSTM", "GRU", "RNN", "MultiheadAttention", "LSTMCell"):

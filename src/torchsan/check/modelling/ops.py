@@ -177,6 +177,7 @@ class TorchOps(TorchParts):
         """What was cut from the graph on the way to a result."""
         result.firm = all(a.firm if isinstance(a, Tensor) else getattr(a, "known", True) for a in args)
         if result.wants_grad == Grad.NO:
+            result.lost = any(t.lost or t.wants_grad == Grad.YES for t in given)
             result.cut_at = next((t.cut_at for t in given if t.cut_at is not None), None)
         scaled = last in ("mul", "div") and any(isinstance(a, Plain) for a in args)
         if last in ADDITIVE or scaled:
@@ -191,7 +192,7 @@ class TorchOps(TorchParts):
         """`x.float()`: x itself or a copy, so of its memory nothing is claimed."""
         grad = Grad.NO if self.machine.mode in ("no_grad", "inference") else source.wants_grad
         made = self.machine.fresh(node, last, grad=min(grad, Grad.MAYBE) if self.machine.mode == "unsure" else grad)
-        made.storage.kind = "unknown"
+        made.storage.kind, made.lost = "unknown", source.lost
         if last in USUALLY_SHARED:
             made.storage.probably, made.storage.sometimes = source.storage, source.storage.sometimes
         elif last in CONVERSIONS:

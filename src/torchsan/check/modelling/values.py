@@ -67,6 +67,10 @@ class Storage:
     probably: Storage | None = None
     # … or only where a conversion had nothing to convert.
     sometimes: bool = False
+    # A parameter whose module was given to a function that is not followed.
+    handed: bool = False
+    # The function that made new memory.
+    made_by: str = ""
 
     def written_after(self, time: int) -> Write | None:
         return next((w for w in self.writes if w.time > time), None)
@@ -129,6 +133,8 @@ class Tensor:
     apart: bool = False
     # Whether all that it was computed from is known: a number that is not known may have been a tensor.
     firm: bool = True
+    # Whether it would have a graph but for an op that has none: a maximum's place, or anything under `no_grad`.
+    lost: bool = False
 
     @property
     def wants_grad(self) -> Grad:
@@ -234,6 +240,8 @@ class Instance:
     called: list[tuple[ast.expr, ast.AST]] = field(default_factory=list)
     # The arguments of `__init__`, when attributes are worked out only as they are asked for.
     start: Any = None
+    # Given to a function that is not followed.
+    handed: bool = False
 
 
 @dataclass(slots=True, eq=False)

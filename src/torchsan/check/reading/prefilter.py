@@ -13,7 +13,7 @@ from functools import cache
 from torchsan.check.reading.gradients import GradientSources
 from torchsan.check.reading.history import history, indent_at, line_of, loop_around, rest
 from torchsan.check.reading.outline import Definition, located, outline_of, without_grad
-from torchsan.check.reading.writes import dropped_in, writes_in
+from torchsan.check.reading.writes import captures_in, dropped_in, ranks_in, writes_in
 from torchsan.effects import lookup, names
 
 _CALL = re.compile(r"([A-Za-z_][\w.]*(?:\[\w+\])?)\(")
@@ -73,11 +73,19 @@ class Suspects:
     everything: bool = False
     # Whether some result may be thrown away.
     dropped: bool = False
+    # Whether something in it is for programs of several processes.
+    ranks: bool = False
+    # Whether something is captured, and whether every module is to be looked at as if it were.
+    captures: bool = False
+    modules: bool = False
+    # Whether statements outside of all definitions matter.
+    script: bool = False
     # Lines of `def`s that must be parsed, but need not be followed.
     parsed: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return self.everything or self.dropped or self.whole or bool(self.functions)
+        parts = self.everything, self.dropped, self.ranks, self.captures, self.modules, self.whole
+        return any(parts) or bool(self.functions)
 
 
 @cache
@@ -108,12 +116,15 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     found.whole = trains or (in_place_layers and "__main__" in text)
     writes = writes_in(text)
     replaced = _replaced(text)
-    if not writes and not in_place_layers and not trains and not replaced and not alone:
+    ranks, captures = ranks_in(text), captures_in(text)
+    plain = [*alone, *ranks, *captures]
+    if not writes and not in_place_layers and not trains and not replaced and not plain:
         return found
     outline = found.outline = outline_of(text)
-    if alone:
-        found.dropped = True
-        found.parsed = {d.line for d, _, _ in located(text, outline, [("", at) for at in alone])[0]}
+    found.dropped, found.ranks, found.captures = bool(alone), bool(ranks), bool(captures)
+    if plain:
+        spots, found.script = located(text, outline, [("", at) for at in plain])
+        found.parsed = {d.line for d, _, _ in spots}
     placed, outside = located(text, outline, writes)
     # A write outside of all definitions: the file is a script.
     found.whole = found.whole or outside or (bool(writes) and _applies(text))

@@ -15,6 +15,7 @@ _FREEZES = re.compile(r"requires_grad(?:_\(|\s*=)\s*(?:False|mode|flag|not |self
 _OTHER_ARRAYS = re.compile(r"\b(?:import|from) (?:numpy|jax|tensorflow|cupy|pandas|paddle|mxnet|PIL|cv2)\b")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
+_KERNELS = frozenset({"kernel", "jit", "njit", "func", "vectorize", "guvectorize"})
 _BUILDERS = ("append", "extend", "add_module", "insert")
 # The usual abbreviations resolve through imports; these modules re-export one another.
 _SAME = {
@@ -32,6 +33,11 @@ class FunctionInfo:
     decorators: tuple[str, ...] = ()
     may_yield: bool = False
     program: Program | None = None
+
+    @cached_property
+    def elsewhere(self) -> bool:
+        """Whether a decorator makes another language of it: `@ti.kernel`, `@triton.jit`."""
+        return any(d.rpartition(".")[2] in _KERNELS and not d.startswith("torch.") for d in self.decorators)
 
     @cached_property
     def returns(self) -> bool:

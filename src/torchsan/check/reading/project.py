@@ -143,37 +143,43 @@ class Project:
 
 
 @cache
-def texts_below(folder: str) -> list[tuple[str, str]]:
-    """All Python files of a tree, read once; nothing for a tree that is too large."""
-    found: list[tuple[str, str]] = []
-    for path, folders, files in os.walk(folder):
+def files_below(folder: str) -> list[str]:
+    """All Python files of a tree; nothing for a tree that is too large to be one project."""
+    found: list[str] = []
+    for seen, (path, folders, files) in enumerate(os.walk(folder)):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in ("node_modules", "site-packages"))
-        for name in files:
-            if name.endswith(".py"):
-                try:
-                    text = Path(path, name).read_text(encoding="utf-8", errors="replace")
-                except OSError:
-                    continue
-                found.append((os.path.join(path, name), text))
-        if len(found) > MOST_FILES:
+        found += [os.path.join(path, name) for name in files if name.endswith(".py")]
+        if len(found) > MOST_FILES or seen > MOST_FILES:
             return []
     return found
+
+
+@cache
+def texts_below(folder: str) -> list[tuple[str, str]]:
+    """The Python files of a tree with their texts, read once."""
+    found = [(path, text_of(path)) for path in files_below(folder)]
+    return [(path, text) for path, text in found if text]
 
 
 @cache
 def tree_stamp(folder: str) -> str:
     """Changes when a file of the tree does."""
     count, newest, total = 0, 0, 0
-    for path, folders, files in os.walk(folder):
-        folders[:] = [f for f in folders if not f.startswith(".")]
-        for name in files:
-            if name.endswith(".py"):
-                try:
-                    state = os.stat(os.path.join(path, name))
-                except OSError:
-                    continue
-                count, newest, total = count + 1, max(newest, state.st_mtime_ns), total + state.st_size
+    for path in files_below(folder):
+        try:
+            state = os.stat(path)
+        except OSError:
+            continue
+        count, newest, total = count + 1, max(newest, state.st_mtime_ns), total + state.st_size
     return f"{count}:{newest}:{total}"
+
+
+def text_of(path: str) -> str:
+    """The text of a file of the tree; empty where it cannot be read."""
+    try:
+        return Path(real_path(path)).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def state_of(path: str) -> str:

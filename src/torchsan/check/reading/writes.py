@@ -62,7 +62,9 @@ def changing() -> frozenset[str]:
             continue
         if row.view or name + "_" in known or last + "_" in known:
             found.add(last)
-    return frozenset(found - {"detach", "expand", "chunk", "split", "unbind", "data", "values", "indices", "eq", "ne"})
+    # Those that return what is only looked at, and those that windows and drawings have, too.
+    others = {"detach", "expand", "chunk", "split", "unbind", "data", "values", "indices", "eq", "ne", "view", "select"}
+    return frozenset(found - others)
 
 
 def dropped_in(text: str) -> list[int]:
@@ -72,6 +74,29 @@ def dropped_in(text: str) -> list[int]:
         if match[1] in ops and text[match.start() - 1 : match.start()] not in ("(", ",", "[", "\\", "+", "-", "*", "/"):
             found.append(match.start() + 1)
     return found
+
+
+_FOR_RANKS = re.compile(
+    r"async_op ?= ?True|\.(?:isend|irecv)\(|\bfully_shard\(|\bspawn\(|rank(?:\(\))? (?:==|!=|>) 0|"
+    r"\b(?:all_reduce|broadcast|reduce)\(\w+\.(?:clone|sum|mean|max|min|norm)\("
+)
+
+
+_CAPTURES = re.compile(r"\b(?:jit\.trace(?:_module)?|export\.export|onnx\.export)\(|\b(?:trace|export)\(")
+
+
+def captures_in(text: str) -> list[int]:
+    """Starts of lines that may capture a module."""
+    if "torch.jit" not in text and "torch.export" not in text and "torch.onnx" not in text:
+        return []
+    return [text.rfind("\n", 0, match.start()) + 1 for match in _CAPTURES.finditer(text)]
+
+
+def ranks_in(text: str) -> list[int]:
+    """Starts of lines that may be wrong in a program of several processes."""
+    if "torch.distributed" not in text and "multiprocessing" not in text and "fully_shard" not in text:
+        return []
+    return [text.rfind("\n", 0, match.start()) + 1 for match in _FOR_RANKS.finditer(text)]
 
 
 def _method_target(head: str, methods: frozenset[str]) -> str:
@@ -88,7 +113,8 @@ def _item_target(head: str) -> str:
     if bracket <= 0 or head[bracket + 1 : bracket + 2] in ('"', "'") or head[bracket + 1 : bracket + 3] in ('f"', "f'"):
         return ""
     target = head[:bracket].strip()
-    return target if target.replace(".", "").isidentifier() else ""
+    # `sys.modules[__name__] = …` of lazy packages.
+    return target if target.replace(".", "").isidentifier() and target != "sys.modules" else ""
 
 
 def _root(expression: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
 from torchsan.check.facts import Fact
@@ -12,6 +13,14 @@ from torchsan.model import Certainty, Place, events
 
 _SAVED_AS = {"out0": "result", "out1": "result1"}
 MAX_WORDS = 40
+# Names of what is handed over to be filled or brought up to date.
+FOR_OUTPUT = re.compile(
+    r"^(?:out|outs|output|outputs|result|results|res|ret|buffer|buffers|buf|cache|caches|state|states|memory|mem|dst|"
+    r"dest|destination|acc|accumulator|grad|grads|gradient|gradients|tgt|param|params|parameter|weight|weights|module|"
+    r"p|w|bias|model|self|cls|ctx|history|storage|workspace|scratch|total|totals|counts?|hist)$"
+    r"|(?:dict|kwargs|config|cfg|storage)$|_(?:out|output|buffer|buf|cache|state|states|grad|grads|acc|weight|bias|ptr|"
+    r"dest|dst|history|_pool|sum|avg)$|^(?:new|next|grad|grads)_"
+)
 
 
 def agree(first: Answers, second: Answers) -> bool:
@@ -73,6 +82,9 @@ class Teller:
             constructor=self.place(write.origin) if write.how == "op" else None,
         )
         certain = save.certain and sure and agree(save.inside, write.inside)
+        if self.alone and save.storage.kind == "argument" and FOR_OUTPUT.search(save.storage.name):
+            # A state that is handed over to be brought up to date: so decode those who need no gradient.
+            certain = False
         return Fact(event, self.program.place(write.place), "certain" if certain else "possible")
 
     def refused(
@@ -155,7 +167,8 @@ class Teller:
             root = node.func.value if not named else node.args[0] if node.args else None
         words = self.words(root)
         event = events.GradientCut(events.Memory(words), self.line(tensor.cut_at), "no-graph", self.line(node))
-        certain = (tensor.cut_at is not None or tensor.firm) and not self.alone
+        # Only what had a graph has surely lost it: a sum that starts from zero may have got its terms elsewhere.
+        certain = (tensor.cut_at is not None or (tensor.firm and tensor.lost)) and not self.alone
         return Fact(event, self.program.place(tensor.cut_at or node), "certain" if certain else "possible")
 
     def loss_without_graph(self, node: ast.AST) -> Fact:

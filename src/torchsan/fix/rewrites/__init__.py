@@ -16,6 +16,7 @@ from torchsan.fix.rewrites import (
     loops,
     order,
     outside,
+    ranks,
     saves,
     scripting,
     state,
@@ -79,4 +80,16 @@ REWRITES: dict[str, Rewrite] = {
     "capture_copy": outside.capture_copy,
     "scripted": scripting.scripted,
     "without_memo": captures.without_memo,
+    **{
+        rewrite.__name__: rewrite
+        for rewrite in (
+            ranks.wait_first,
+            ranks.wait_at_once,
+            ranks.contiguous_and_back,
+            ranks.clone_for_collective,
+            ranks.without_buffer_broadcast,
+            ranks.optimizer_after_sharding,
+            ranks.load_before_wrapping,
+        )
+    },
 }

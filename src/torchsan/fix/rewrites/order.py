@@ -32,7 +32,7 @@ def _in_one_block(spot: Spot) -> tuple[ast.stmt, ast.stmt, list[ast.stmt]] | Non
     return None
 
 
-def _moved(source: Source, moving: list[ast.stmt], before: ast.stmt) -> list[Edit] | None:
+def moved(source: Source, moving: list[ast.stmt], before: ast.stmt) -> list[Edit] | None:
     if not all(source.owns_its_lines(s) for s in (*moving, before)):
         return None
     at = source.line_start(before.lineno)
@@ -60,7 +60,7 @@ def step_later(spot: Spot) -> Found:
     what = "step" if stepped_modules(spot.source, step) or "step" in ast.unparse(step) else "do this"
     title = f"{what} after the backward of line {backward.lineno}"
     if after:
-        edits = _moved(spot.source, [step], after[0])
+        edits = moved(spot.source, [step], after[0])
         if edits is not None:
             yield title, edits
         return
@@ -120,7 +120,7 @@ def forward_later(spot: Spot) -> Found:
         inputs = {name for s in moving for name in syntax.loads(s)}
         if any(syntax.loads(s) & names or syntax.stores(s) & inputs for s in between):
             continue
-        edits = _moved(spot.source, moving, target)
+        edits = moved(spot.source, moving, target)
         if edits is not None:
             yield f"compute {', '.join(sorted(names))} after the step", edits
 

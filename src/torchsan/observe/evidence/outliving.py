@@ -165,10 +165,12 @@ class Outliving:
             return
         form = "cache" if cached else "global" if holding.step.kind == "global" else "stored"
         counts = writing.op in ("__iadd__", "__isub__", "add_", "sub_") and not _has_tensor(writing)
+        # A variable of the function around it is the closure's own state, and addressed as such.
+        own = written.id in writing.top.f_code.co_freevars
         yield SharedDefaultWritten(
             Memory(written.id if form != "global" else holding.step.path), writing.event, form,  # type: ignore[arg-type]
             writing.top.f_code.co_qualname, holding.step.path, stored_at(holding.step, writing.frames),
-            reads[0].place, "possible" if counts or handed_in else "proved",
+            reads[0].place, "possible" if counts or handed_in or own else "proved",
         )  # fmt: skip
 
     def _again(self, writing: Writing, before: _Visit) -> bool:

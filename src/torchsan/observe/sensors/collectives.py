@@ -14,13 +14,14 @@ from torchsan import compat
 from torchsan import compat_distributed as distributed
 from torchsan.observe.clock import clock
 from torchsan.observe.flights import Flight, sides_of, tensors_in, version_of
+from torchsan.observe.functional import FunctionalResults
 from torchsan.observe.inflight import InFlight
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import local_names
 from torchsan.observe.order import CallOrder
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
-from torchsan.observe.sites import TORCH, kind_of, site_of
+from torchsan.observe.sites import TORCH, USER, kind_of, site_of
 from torchsan.observe.wrapped import WrappedModules
 
 _getframe = sys._getframe
@@ -40,8 +41,11 @@ class CollectiveSensor:
         self.flights: dict[int, Flight] = {}
         self.inflight = InFlight(recorder)
         self.order = CallOrder(recorder)
+        self.functional = FunctionalResults(recorder)
         # The group of a DDP module that has run forward and not yet backward.
         self._sums_to_come: Any = None
+        # Broadcasts of DDP whose line has the name of a buffer already.
+        self._named: set[Any] = set()
 
     def install(self) -> None:
         if not distributed.available():
@@ -54,6 +58,7 @@ class CollectiveSensor:
         patches.set(distributed.Work, "wait", self._wait(distributed.Work.wait))
         for name in ("is_completed", "get_future", "synchronize", "result"):
             patches.set(distributed.Work, name, self._asking(name, getattr(distributed.Work, name)))
+        self.functional.install()
         self.recorder.before_backward.append(self._before_backward)
         ddp = distributed.ddp_class()
         if hasattr(ddp, "_sync_buffers"):
@@ -152,7 +157,8 @@ class CollectiveSensor:
             group=distributed.group_name(group),
             site=site_of(frame),
             before=clock.now(),
-            mine=_is_mine(frame),
+            mine=_kind_of_caller(frame) != TORCH,
+            direct=_kind_of_caller(frame) == USER,
             asynchronous=_is_asynchronous(frame),
         )
         first = args[0] if args else _named(kwargs, "output", "tensor")
@@ -163,9 +169,12 @@ class CollectiveSensor:
             flight.outputs = sides_of(first, look=True)
             if name in distributed.INTO:
                 flight.inputs = sides_of(second, look=False)
+        flight.receives = _receives(flight.op, args, group.rank())
         self._hush(flight, (first, second))
         self.inflight.begun(flight, args, group.size(), group.rank(), frame)
         self.order.begun(flight, group, args, frame)
+        if not flight.mine and any(t.numel() > 1 for t in tensors_in((first, second))):
+            self.functional.called(frame)
         return flight
 
     def _hush(self, flight: Flight, given: Any) -> None:
@@ -241,12 +250,21 @@ class CollectiveSensor:
             return None
         site = site_of(frame)
         flight = Flight(BROADCAST, distributed.group_name(ddp.process_group), site, clock.now())
-        for name, buffer in ddp.module.named_buffers():
-            flight.outputs.extend(sides_of(buffer, look=True))
-            self.recorder.names.setdefault(whole_statement(site.place), name)
-        if flight.outputs and not ddp._join_config.enable:
+        if not ddp._join_config.enable:
             self.order.pseudo(flight, ddp.process_group)
-        return flight if flight.outputs else None
+        # The rank that sends keeps what it has: nothing is to be looked at there.
+        if not distributed.sends_buffers(ddp):
+            for name, buffer in ddp.module.named_buffers():
+                flight.outputs.extend(sides_of(buffer, look=True))
+                if site not in self._named:
+                    self._named.add(site)
+                    self.recorder.names.setdefault(whole_statement(site.place), name)
+        return flight
+
+
+def _receives(op: str, args: tuple[Any, ...], rank: int) -> bool:
+    root = next((a.rootRank for a in args if hasattr(a, "rootRank")), -1)
+    return root != rank if op == "broadcast" else root == rank if op == "reduce" else True
 
 
 def _named(kwargs: dict[str, Any], *starts: str) -> Any:
@@ -260,9 +278,9 @@ def _caller(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def _is_mine(frame: FrameType) -> bool:
+def _kind_of_caller(frame: FrameType) -> int:
     caller = _caller(frame)
-    return caller is not None and kind_of(caller.f_code) != TORCH
+    return kind_of(caller.f_code) if caller is not None else TORCH
 
 
 def _is_asynchronous(frame: FrameType) -> bool:

@@ -95,8 +95,11 @@ class OptimizerSensor:
 
 
 def _has_effect(parameter: torch.Tensor) -> bool:
+    """Whether a step by this gradient changes anything; off the CPU it is taken to: reading makes a device wait."""
     gradient = parameter.grad
-    if gradient is None or not is_plain(gradient) or gradient.is_meta:
+    if gradient is None or not is_plain(gradient):
         return False
+    if not gradient.is_cpu:
+        return True
     with compat.unseen():
         return bool(gradient.count_nonzero())

@@ -73,6 +73,7 @@ class ReplicaSensor:
                 patches.set(kind, "step", self._scheduling(kind.step))
         if not distributed.available():
             return
+        self.recorder.after_backward.append(self._after_backward)
         ddp = distributed.ddp_class()
         patches.set(ddp, "__init__", self._wrapping(ddp.__init__))
         patches.set(ddp, "forward", self._forward(ddp.forward))
@@ -203,6 +204,11 @@ class ReplicaSensor:
     def _ddp_forward(self, ddp: Any, frame: FrameType) -> None:
         if self._on():
             self.wrapped.forward(ddp, frame)
+
+    @shield
+    def _after_backward(self, backwards: int) -> None:
+        if self._on():
+            self.wrapped.after_backward(backwards)
 
     @shield
     def _explain(self, ddp: Any, error: BaseException, frame: FrameType) -> None:

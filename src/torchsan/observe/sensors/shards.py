@@ -16,7 +16,7 @@ from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import ShardTouched
 from torchsan.model.source import shown_path
 from torchsan.observe import expressions as syntax
-from torchsan.observe.imports import after_import
+from torchsan.observe.imports import when_imported
 from torchsan.observe.inflight import InFlight
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import modules
@@ -33,19 +33,6 @@ FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param"
 DTENSOR = "torch.distributed.tensor._api"
 
 
-# Who is told when a module is imported: the sensor that was installed last, once for all of them.
-_listeners: dict[str, Callable[[], None]] = {}
-
-
-def _when_imported(name: str, callback: Callable[[], None]) -> None:
-    waiting = name in _listeners
-    _listeners[name] = callback
-    if name in sys.modules:
-        callback()
-    elif not waiting:
-        after_import(name, lambda: _listeners[name]())
-
-
 class ShardSensor:
     def __init__(self, recorder: Recorder, replicas: ReplicaSensor, inflight: InFlight) -> None:
         self.recorder = recorder
@@ -57,8 +44,8 @@ class ShardSensor:
         self._looks: dict[object, int] = {}
 
     def install(self) -> None:
-        _when_imported(FSDP, self._watch_fsdp)
-        _when_imported(DTENSOR, self._watch_dtensor)
+        when_imported(FSDP, self._watch_fsdp)
+        when_imported(DTENSOR, self._watch_dtensor)
         self.replicas.before_steps.append(self._before_step)
         self.inflight.on_local_write = self._local_written
 
@@ -66,6 +53,7 @@ class ShardSensor:
         self._gathered.clear()
         self._replaced.clear()
 
+    @shield
     def _watch_fsdp(self) -> None:
         kind = getattr(sys.modules.get(FSDP), "FSDPParam", None)
         if kind is None or not self.recorder.active:
@@ -75,6 +63,7 @@ class ShardSensor:
         patches.set(kind, "to_unsharded", self._after(kind.to_unsharded, self._unsharded))
         patches.set(kind, "to_sharded", self._first(kind.to_sharded, self._resharding))
 
+    @shield
     def _watch_dtensor(self) -> None:
         kind = getattr(sys.modules.get(DTENSOR), "DTensor", None)
         if kind is None or not self.recorder.active:

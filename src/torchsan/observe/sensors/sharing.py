@@ -46,6 +46,7 @@ ANSWERS: tuple[tuple[Any, str], ...] = (
 SENDS: tuple[tuple[Any, str], ...] = (
     (multiprocessing.queues.Queue, "put"),
     (multiprocessing.queues.SimpleQueue, "put"),
+    (multiprocessing.connection._ConnectionBase, "send"),
 )
 
 
@@ -67,8 +68,7 @@ class SharingSensor:
         for owner, name in ANSWERS:
             patches.set(owner, name, self._answered(name, getattr(owner, name)))
         connection = multiprocessing.connection._ConnectionBase
-        for name in ("send", "send_bytes"):
-            patches.set(connection, name, self._giving(name, getattr(connection, name)))
+        patches.set(connection, "send_bytes", self._giving("send_bytes", connection.send_bytes))
         patches.set(torch.Tensor, "share_memory_", self._sharing(torch.Tensor.share_memory_))
         start = multiprocessing.process.BaseProcess.start
         patches.set(multiprocessing.process.BaseProcess, "start", self._starting(start))

@@ -25,6 +25,10 @@ def is_any(value: object, kinds: tuple[type, ...]) -> bool:
     return issubclass(type(value), kinds)
 
 
+def is_container(value: object) -> bool:
+    return is_any(value, _CONTAINERS) or is_array(value)
+
+
 def content(holder: Any) -> list[int]:
     return [id(one) for one in gc.get_referents(holder)]
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FrameType, TracebackType
 from typing import Any
 
 from torchsan.observe.holders.census import Step
 from torchsan.observe.kept.carriers import Carrier, Carriers, Origin
-from torchsan.observe.kept.contents import content, deep_content
+from torchsan.observe.kept.contents import content, deep_content, is_container
 from torchsan.observe.kept.upward import Name, Upward
 from torchsan.observe.objects import attributes_of
 
@@ -89,6 +90,7 @@ def look(groups: list[Group], carriers: Carriers, before: Marks | None) -> tuple
         return marks, []
     up = Upward(starts, carriers.leaves)
     if not all(_Holders(up, group).are_named() for group in groups):
+        del up
         up = Upward(starts, carriers.leaves, arrays=True)
     growers: dict[tuple[int, object], Grower] = {}
     for group in groups:
@@ -124,17 +126,26 @@ class _Holders:
         return any(self.up.way(number) is not None for number in self.having_old)
 
     def growing(self, before: Marks) -> list[Grower]:
-        known = {
-            number for number in self.having_old & self.new
-            if before.holders.get(number) is type(self.up.objects[number])
-        }  # fmt: skip
+        known = {number for number in self.having_old & self.new if self._was_there(number, before)}
         collecting = {number for number in known if self._collects(number)}
-        rebound = {number: below for number in known if (below := self._is_bound_anew(number, before)) is not None}
+        rebound = {number: one for number in known if (one := self._is_bound_anew(number, before)) is not None}
         grown = collecting | rebound.keys()
-        found = [
-            self._grower(number, rebound.get(number)) for number in grown if not self._below(number) & grown
-        ]  # fmt: skip
+        inner = {number: self._below(number) & grown for number in grown}
+        innermost = [n for n in grown if not any(self._goes_before(other, n, inner) for other in inner[n])]
+        found = [self._grower(number, rebound.get(number)) for number in innermost]
         return [one for one in found if one is not None] or self._variables(before)
+
+    def _was_there(self, number: int, before: Marks) -> bool:
+        kind = type(self.up.objects[number])
+        # Exceptions and what they remember are held by others.
+        return before.holders.get(number) is kind and not issubclass(kind, (FrameType, TracebackType, BaseException))
+
+    def _goes_before(self, one: int, number: int, inner: dict[int, set[int]]) -> bool:
+        """Is one of two holders the inner one? Where each leads to the other, as a traceback leads to the object whose
+        list has it, the one that is a container."""
+        if number not in inner[one]:
+            return True
+        return (is_container(self.up.objects[one]), number) > (is_container(self.up.objects[number]), one)
 
     def _collects(self, number: int) -> bool:
         """Do several entries lead to old graphs, each to few of them, and one to a new one?"""

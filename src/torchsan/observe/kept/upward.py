@@ -112,6 +112,12 @@ class Upward:
             below = [id(one) for one in gc.get_referents(holder) if id(one) in wanted]
             if id(holder) in self._namespaces:
                 self._name_in(holder, wanted)
+            elif type(holder) is ModuleType:
+                # What a module of C's holds beside its variables, as `atexit` does.
+                self.names.setdefault(id(holder), []).append(
+                    Name(_module_name(holder), "global", id(holder), None, False)
+                )
+                yield holder, below
             elif type(holder) is type or issubclass(type(holder), type):
                 self._name_of_class(holder, below)
             else:
@@ -142,7 +148,7 @@ class Upward:
         if kind is GeneratorType and kind_of(holder.gi_code) == OURS:
             return False
         module = class_members(kind).get("__module__")
-        return kind not in (ModuleType, CodeType) and not (type(module) is str and module.startswith("torchsan."))
+        return kind is not CodeType and not (type(module) is str and module.startswith("torchsan."))
 
     def _name_in(self, namespace: dict[str, Any], wanted: set[int]) -> None:
         module = namespace.get("__name__")
@@ -245,6 +251,11 @@ def _iterate(values: Any) -> Iterator[Any]:
     kind: Any = next(kind for kind in _SEQUENCES if is_any(values, (kind,)))
     found: Iterator[Any] = kind.__iter__(values)
     return found
+
+
+def _module_name(module: ModuleType) -> str:
+    name = vars(module).get("__name__")
+    return name if type(name) is str else "a module"
 
 
 def _own_parts(holder: Any) -> Iterator[Any]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchsan.fix import overlay
+from torchsan.fix import observed, overlay
+from torchsan.fix.child import AtExit
 from torchsan.fix.engine import Engine
 from torchsan.fix.outcome import Outcome
 from torchsan.fix.recording import Recording
@@ -34,14 +35,14 @@ class Here:
         self.runs += 1
         source = changed.get(self.path) or Source.read(self.path)
         overlay.show(self.path, source.raw)
-        code = compile(source.raw, self.path, "exec", dont_inherit=True)
+        code = observed.compiled(source.raw, self.path)
         torch.manual_seed(3)
         random.seed(3)
         recording = Recording(mode, self.limit)
         recording.start(code=code)
         with contextlib.redirect_stdout(io.StringIO()):
             names = {"__name__": "__main__", "__file__": self.path}
-            trial = recording.run(lambda: exec(code, names), variables=lambda: names)
+            trial = recording.run(lambda: AtExit().after(exec, code, names), variables=lambda: names)
         linecache.cache.pop(self.path, None)
         return trial
 

@@ -150,7 +150,7 @@ def test_the_edit_is_not_verified_where_it_is_wrong(name, tmp_path, lab):
     path = tmp_path / "program.py"
     path.write_text(source if "import torch\n" in source else f"import torch\n{source}\n")
     engine = Engine(lab(path, 10))
-    before = engine._run({}, "watch")
+    before = engine.trial({}, "watch")
     target = before.alarms[0]
     known = engine.sources.get(str(path))
     start = known.text.index(old)

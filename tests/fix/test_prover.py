@@ -9,7 +9,7 @@ from torchsan.fix.compare import CHECKS, How, compare, restless, told
 from torchsan.fix.evidence import Evidence
 from torchsan.fix.proof import Case
 from torchsan.fix.source import Source
-from torchsan.fix.trial import Digest, Pass, Slope, Slopes, Trial
+from torchsan.fix.trial import WATCHED, Digest, Pass, Slope, Slopes, Trial
 from torchsan.model import Finding, Span
 
 START = """
@@ -42,10 +42,18 @@ PAIRS: dict[str, tuple[str, str]] = {
         "w = torch.zeros(2)\nopt = torch.optim.SGD([w], lr=0.0)\nw.grad = torch.ones(2)\nopt.step()\ndel w, opt",
         "w = torch.zeros(2)\nopt = torch.optim.SGD([w], lr=0.0)\nw.grad = torch.zeros(2)\nopt.step()\ndel w, opt",
     ),
-    "parameters": ("layer(torch.ones(3))", "layer(torch.ones(3))\nlayer.weight.data.add_(1)"),
+    # Modules that no variable holds.
+    "parameters": (
+        "(lambda m: m(torch.ones(3)))(torch.nn.Linear(3, 1))",
+        "(lambda m: (m(torch.ones(3)), m.weight.data.add_(1)))(torch.nn.Linear(3, 1))",
+    ),
     "buffers": (
-        "norm = torch.nn.BatchNorm1d(3)\nnorm.eval()(torch.ones(2, 3))",
-        "norm = torch.nn.BatchNorm1d(3)\nnorm.eval()(torch.ones(2, 3))\nnorm.running_mean.add_(1)",
+        "(lambda m: m.eval()(torch.ones(2, 3)))(torch.nn.BatchNorm1d(3))",
+        "(lambda m: (m.eval()(torch.ones(2, 3)), m.running_mean.add_(1)))(torch.nn.BatchNorm1d(3))",
+    ),
+    "texts": (
+        "import sys\nprint('one', file=sys.stderr)",
+        "import sys\nprint('two', file=sys.stderr)",
     ),
     "optimizer state": (STEP, STEP + "optimizer.param_groups[0]['lr'] = 5.0"),
     "variables": ("kept = torch.zeros(3)", "kept = torch.ones(3)"),
@@ -102,8 +110,8 @@ def test_what_never_stays_the_same_is_left_out():
 
 def test_words_tell_how_much_was_compared(run):
     assert told(run(STEP), "another run") == (
-        "1 loss, 2 gradients, 2 parameters, 11 values of optimizer state and the exit code over 1 backward pass "
-        "equal another run"
+        "1 loss, 2 gradients, 2 parameters, 11 values of optimizer state, 8 variables and the exit code over 1 backward "
+        "pass equal another run"
     )
 
 
@@ -124,7 +132,8 @@ def weigh(code: str, before: Trial, after: Trial, runs: dict[str, Trial]):
     """The verdict where the runs that are asked for come out as given, and the candidate is the same each time."""
 
     def run(changed, mode):
-        return after if SOURCE.path in changed and changed[SOURCE.path] is SOURCE and mode == "watch" else runs[mode]
+        own = SOURCE.path in changed and changed[SOURCE.path] is SOURCE
+        return after if own and mode in WATCHED else runs["watch" if mode in WATCHED else mode]
 
     evidence = Evidence(run, lambda path: SOURCE, {})
     return evidence.weigh(Case(finding(code), before, None, after, SOURCE, SOURCE))

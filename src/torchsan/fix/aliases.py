@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter, deque
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -16,6 +17,7 @@ from torchsan.observe.tensors import memory_of
 CALLERS = 3
 # Lines for which what the functions can see is looked through for other holders, and how far.
 MOST_LINES = 24
+LOOKS = 3
 MOST_LOOKED_AT = 20_000
 DEEPEST = 3
 
@@ -25,7 +27,7 @@ class AliasLog:
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, int], list[Alias]] = {}
-        self._looked: set[tuple[str, int]] = set()
+        self._looked: Counter[tuple[str, int]] = Counter()
 
     def start(self) -> None:
         guards.add(self._written)
@@ -41,39 +43,42 @@ class AliasLog:
                 continue
             key = (_path(frames[0]), frames[0].f_lineno)
             known = self.found.setdefault(key, [])
-            if key not in self._looked and len(self._looked) < MOST_LINES:
-                self._looked.add(key)
-                kept = _containers(frames, memory)
+            if self._looked[key] < LOOKS and (self._looked[key] or len(self._looked) < MOST_LINES):
+                self._looked[key] += 1
+                names: set[str] = set()
+                kept = _containers(frames, memory, names)
                 if kept:
-                    known.append(Alias(*key, HELD, kept, whole=False))
+                    known.append(Alias(*key, HELD, kept, False, tuple(sorted(names))))
             for depth, one in enumerate(frames):
                 known += [alias for alias in _names(one, depth, tensor, memory) if alias not in known]
 
 
-def _containers(frames: list[FrameType], memory: int) -> int:
+def _containers(frames: list[FrameType], memory: int, names: set[str]) -> int:
     """How many lists, dictionaries and objects that these functions can see hold a tensor of this memory."""
     seen: set[int] = set()
-    roots = [value for frame in frames for value in frame.f_locals.values()]
-    roots += list(frames[-1].f_globals.values())
-    return sum(_held(value, memory, seen, 0) for value in roots)
+    roots = [pair for frame in frames for pair in frame.f_locals.items()]
+    roots += list(frames[-1].f_globals.items())
+    return sum(_held(value, memory, seen, 0, name, names) for name, value in roots)
 
 
-def _held(value: Any, memory: int, seen: set[int], depth: int) -> int:
+def _held(value: Any, memory: int, seen: set[int], depth: int, name: str, names: set[str]) -> int:
     if isinstance(value, torch.Tensor) or depth > DEEPEST or id(value) in seen or len(seen) > MOST_LOOKED_AT:
         return 0
     seen.add(id(value))
-    if isinstance(value, (list, tuple, set)):
-        inner = list(value)
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, (list, tuple, set, deque)):
+        inner = [(name, item) for item in value]
     elif isinstance(value, dict):
         # Variables of a script are names, not holders.
-        inner = list(value.values()) if "__builtins__" not in value else []
-    else:
+        inner = [(name, item) for item in value.values()] if "__builtins__" not in value else []
+    elif not isinstance(value, (type, ModuleType)):
         # By the type's own name: to ask some objects for their attributes makes them act.
         plain = type(value).__module__.partition(".")[0] not in ("builtins", "torchsan", "numpy")
-        inner = list(vars(value).values()) if plain and type(getattr(value, "__dict__", None)) is dict else []
-        inner = inner if not isinstance(value, (type, ModuleType)) else []
-    here = sum(isinstance(item, torch.Tensor) and memory_of(item) == memory for item in inner)
-    return here + sum(_held(item, memory, seen, depth + 1) for item in inner)
+        inner = list(vars(value).items()) if plain and type(getattr(value, "__dict__", None)) is dict else []
+    here = sum(isinstance(item, torch.Tensor) and memory_of(item) == memory for _, item in inner)
+    if here and isinstance(value, (list, tuple, set, deque, dict)):
+        names.add(name)
+    return here + sum(_held(item, memory, seen, depth + 1, inside, names) for inside, item in inner)
 
 
 def _names(frame: FrameType, depth: int, written: torch.Tensor, memory: int) -> list[Alias]:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import os
 import pickle
 import random
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchsan.fix.trial import Mode, Trial
+from torchsan.observe.patches import Patches
 
 if TYPE_CHECKING:
     from torchsan.fix.recording import Recording
     from torchsan.observe.program import Program
 
 SEED = 20
+# Seconds for a thread of the program to end.
+LONGEST_WAIT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +84,51 @@ def perform(request: Request, kind: type[Recording] | None = None) -> Trial:
         recording.start(code=loaded.code, root=loaded.search_path)
 
     after_import("torch", torch_imported)
-    trial = recording.run(lambda: program.run(loaded), variables=lambda: dict(vars(sys.modules["__main__"])))
+    late = AtExit()
+    main = lambda: dict(vars(sys.modules["__main__"]))  # noqa: E731
+    trial = recording.run(lambda: late.after(program.run, loaded), variables=main)
     trial.modules = [name for name in list(sys.modules) if name not in known and _installed(name)]
     trial.forkable = forkable and threading.active_count() == 1
     return trial
+
+
+class AtExit:
+    """What python does when a script has ended: it waits for its threads, then calls what was left for the exit."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
+        self._register = atexit.register
+        self._patches = Patches()
+
+    def after(self, run: Callable[..., Any], *given: Any) -> Any:
+        self._patches.set(atexit, "register", self._noted)
+        try:
+            code = run(*given)
+        finally:
+            self._patches.remove()
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join(LONGEST_WAIT)
+        for function, args, kwargs in reversed(self._calls):
+            function(*args, **kwargs)
+        return code
+
+    def _noted(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The program's own; those of libraries are theirs, and this process ends without them."""
+        from torchsan.observe.sites import USER, kind_of
+
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if code is not None and kind_of(code) == USER:
+            self._calls.append((function, args, kwargs))
+            return function
+        return self._register(function, *args, **kwargs)
 
 
 def _installed(name: str) -> bool:
     from torchsan.fix.files import is_users
 
     path = getattr(sys.modules.get(name), "__file__", None)
-    return isinstance(path, str) and not is_users(os.path.realpath(path)) and not name.startswith("torchsan")
+    return isinstance(path, str) and not is_users(os.path.realpath(path))
 
 
 def answer(request: Request, answer_path: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from torchsan.fix.trial import Digest, Leaf, Pass, Step, Trial, Value
+from torchsan.fix.trial import AUTOGRAD, Digest, Leaf, Pass, Step, Trial, Value
 
 # Rounding grows with the passes; more than this it is not allowed to.
 MOST_SLACK = 30.0
@@ -33,6 +33,8 @@ class How:
     # The second may reach fewer leaves, or more.
     fewer: bool = False
     more: bool = False
+    # What leaves hold when a backward reaches them; an edit may move a write from before it to behind it.
+    values: bool = True
     restless: Restless = field(default_factory=Restless)
 
 
@@ -90,7 +92,7 @@ def _gradients(expected: Trial, got: Trial, how: How) -> str:
         small, large = sorted((want.leaves, have.leaves), key=len)
         left = list(large)
         for leaf in small:
-            match = next((other for other in left if _leaf_equals(leaf, other, slack)), None)
+            match = next((other for other in left if _leaf_equals(leaf, other, slack, how)), None)
             if match is None:
                 return "the gradients"
             left.remove(match)
@@ -99,8 +101,8 @@ def _gradients(expected: Trial, got: Trial, how: How) -> str:
     return _each_pass(expected, got, differ)
 
 
-def _leaf_equals(a: Leaf, b: Leaf, slack: float) -> bool:
-    if (a.gradient is None) != (b.gradient is None) or not a.value.equals(b.value, slack):
+def _leaf_equals(a: Leaf, b: Leaf, slack: float, how: How) -> bool:
+    if (a.gradient is None) != (b.gradient is None) or (how.values and not a.value.equals(b.value, slack)):
         return False
     return a.gradient is None or b.gradient is None or a.gradient.equals(b.gradient, slack)
 
@@ -139,6 +141,8 @@ def _values(kind: str) -> Callable[[Trial, Trial, How], str]:
                 have.setdefault(_unnumbered(value), []).append(value.value)
         for value in expected.ends:
             name = _unnumbered(value)
+            if how.fewer and name.endswith(AUTOGRAD):
+                continue
             if value.kind != kind or value.name in how.restless.ends or (kind != "result" and name not in have):
                 continue
             others = have.get(name, [])
@@ -160,7 +164,23 @@ def _unnumbered(value: Value) -> str:
 
 
 def _same_value(a: object, b: object, slack: float) -> bool:
-    return a.equals(b, slack) if isinstance(a, Digest) and isinstance(b, Digest) else a == b
+    if isinstance(a, Digest) and isinstance(b, Digest):
+        return a.equals(b, slack)
+    if not isinstance(a, str) or not isinstance(b, str) or a == b:
+        return a == b
+    one, other = a.splitlines(), b.splitlines()
+    return len(one) == len(other) and all(_same_text(x, y) for x, y in zip(one, other, strict=True))
+
+
+def _texts(expected: Trial, got: Trial, how: How) -> str:
+    """Files, standard error and log: the same ones, and numbers in them equal as far as they are printed."""
+    if not _both_ended(expected, got, how):
+        return ""
+    want, have = ({v.name: v.value for v in trial.ends if v.kind == "text"} for trial in (expected, got))
+    for name in {**want, **have}:
+        if name not in how.restless.ends and not _same_value(want.get(name, ""), have.get(name, ""), 1.0):
+            return f"{name} ends with another content"
+    return ""
 
 
 def _printed(expected: Trial, got: Trial, how: How) -> str:
@@ -219,6 +239,7 @@ CHECKS: dict[str, Check] = {
     "optimizer state": _values("optimizer state"),
     "variables": _values("variable"),
     "results": _values("result"),
+    "texts": _texts,
     "printed": _printed,
     "exit code": _exit_code,
     "errors": _errors,
@@ -231,12 +252,14 @@ def restless(first: Trial, second: Trial) -> Restless:
     pairs = enumerate(zip(first.printed.splitlines(), second.printed.splitlines(), strict=False))
     lines = frozenset(number for number, (a, b) in pairs if not _same_text(a, b))
     have = {v.name: v.value for v in second.ends}
+    was = {v.name for v in first.ends}
     slack = _slack(max(len(first.passes), 1))
     ends = set()
     for value in first.ends:
         other = have.get(value.name)
         if not _same_value(value.value, other, slack) and _both_ended(first, second, how):
             ends.add(value.name)
+    ends |= {v.name for v in second.ends if v.kind == "text" and v.name not in was}
     return Restless(lines, frozenset(ends))
 
 
@@ -244,13 +267,14 @@ def told(trial: Trial, against: str) -> str:
     """What a comparison to the end covered, in words."""
     parts = [_count(sum(len(p.roots) for p in trial.passes), "loss", "losses")]
     parts.append(_count(trial.gradients, "gradient", "gradients"))
-    kinds = Counter(value.kind for value in trial.ends)
+    kinds = Counter(value.kind for value in trial.ends if not value.name.endswith(AUTOGRAD))
     parts += [
         _count(kinds["parameter"], "parameter", "parameters"),
         _count(kinds["buffer"], "buffer", "buffers"),
         _count(kinds["optimizer state"], "value of optimizer state", "values of optimizer state"),
         _count(kinds["variable"] + kinds["result"], "variable", "variables"),
         _count(len(trial.printed.splitlines()), "printed line", "printed lines"),
+        _count(sum(v.name.startswith("file ") for v in trial.ends if v.kind == "text"), "file", "files"),
     ]
     said = [part for part in parts if part]
     steps = f" over {_count(len(trial.passes), 'backward pass', 'backward passes')}" if trial.passes else ""

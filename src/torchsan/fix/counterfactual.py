@@ -51,7 +51,10 @@ def _plans(finding: Finding, sources: Sources) -> Iterator[Iterator[tuple[str, l
             yield _at_writes(finding, sources, defaults=False)
             yield _at_stores(finding, sources)
     else:
-        yield _at_writes(finding, sources, defaults=finding.code == "TS205")
+        if finding.code == "TS205":
+            yield _at_writes(finding, sources, defaults=True)
+        # What is shared between calls need not be a default: the writer has his own from the start.
+        yield _at_writes(finding, sources, defaults=False)
         yield _at_stores(finding, sources)
 
 

@@ -9,6 +9,7 @@ import torch
 from torchsan.fix.trial import Digest
 
 ENTRIES = 512
+LARGE = 1_000_000
 
 
 def digest(tensor: torch.Tensor, entries: int = ENTRIES) -> Digest:
@@ -26,6 +27,12 @@ def digest(tensor: torch.Tensor, entries: int = ENTRIES) -> Digest:
         flat = plain.reshape(-1)
         if flat.is_complex():
             flat = torch.view_as_real(flat.resolve_conj()).reshape(-1)
-        flat = flat.to("cpu", torch.float64)
         chosen = flat[:: math.ceil(flat.numel() / entries)] if flat.numel() > entries else flat
-        return Digest(tuple(plain.shape), dtype, float(flat.norm()), float(flat.sum()), tuple(chosen.tolist()))
+        chosen = chosen.to("cpu", torch.float64)
+        if flat.numel() > LARGE and flat.is_floating_point():
+            # Without a copy of a whole dataset in double precision.
+            norm, total = torch.linalg.vector_norm(flat, dtype=torch.float64), flat.sum(dtype=torch.float64)
+        else:
+            wide = flat.to("cpu", torch.float64)
+            norm, total = wide.norm(), wide.sum()
+        return Digest(tuple(plain.shape), dtype, float(norm), float(total), tuple(chosen.tolist()))

@@ -8,12 +8,13 @@ the parameters. Where none of them can be had the edit is not called verified.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
-from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict
+from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, Case, Verdict
 from torchsan.fix.ranks import HEALED_ON_RANKS
+from torchsan.fix.rewrites.order import loss_comes_late
 from torchsan.fix.source import Source
 from torchsan.fix.trial import Mode, Trial
 from torchsan.model import Finding
@@ -29,8 +30,8 @@ SAME_WHEN_FROZEN = {"TS105", "TS111", "TS201"}
 BY_SLOPES = SAME_FUNCTION | SAME_WHEN_FROZEN
 HEALED = "the run in which saved values are kept"
 RETAINED = "the run in which graphs are kept for later passes"
-# The healed run tells all that can be known of these.
-HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS111", "TS201"} | set(HEALED_ON_RANKS)
+# The healed run tells all that can be known of these: autograd never looks at a tensor of inference mode.
+HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS108", "TS111", "TS201"} | set(HEALED_ON_RANKS)
 LITERAL = "the run in which the refused write is made"
 KEPT = "the run in which each holder keeps its value"
 # Nodes that must have piled up, and the share of them that may be left where graphs are let go.
@@ -48,12 +49,17 @@ class Evidence:
     # The edits accepted so far.
     changed: dict[str, Source]
     tell: Callable[[str], None] = lambda _: None
-    _kept: dict[tuple[object, ...], list[Trial]] | None = None
+    _kept: dict[tuple[object, ...], list[tuple[dict[str, Source], Trial]]] | None = None
     _fixed: dict[Mode, Trial] = field(default_factory=dict)
     _uncached: Trial | None = None
     _restless: Restless | None = None
     # How the candidate differs from the healed run.
     _other: str = ""
+
+    @property
+    def restless(self) -> Restless:
+        """What is known to differ from run to run."""
+        return self._restless or Restless()
 
     def weigh(self, case: Case) -> Verdict:
         """The verdict on a candidate that ran to the end without the fault."""
@@ -83,12 +89,15 @@ class Evidence:
         assert case.reference is not None
         code = case.target.code
         # A cut takes gradients away that no optimizer took: all that it computes with must be the same.
-        problem = self._differs(case.reference, case.after, How(fewer=code == "TS111"), case)
-        against = RETAINED if code == "TS111" else HEALED if code in HEALED_IS_TRUE else LITERAL
+        how = How(fewer=code in CUTTING, values=code != "TS105")
+        problem = self._differs(case.reference, case.after, how, case)
+        against = RETAINED if code == "TS111" else HEALED if code in HEALED_IS_TRUE - {"TS108"} else LITERAL
         against = HEALED_ON_RANKS.get(code, against)
         if problem:
-            self._other = f"it is not {against if code in HEALED_ON_RANKS else LITERAL}: {problem}"
+            self._other = f"it is not {against}: {problem}"
             return Verdict("dropped", problem) if code in BY_REFERENCE else None
+        if code == "TS105" and loss_comes_late(case.old, case.target):
+            return _unproved("the loss may be meant for the weights before the step or for those after it")
         words = f"runs; {told(case.after, against)}"
         if code in HEALED_IS_TRUE or not case.after.passes:
             return Verdict("proved", words, equal=True)
@@ -100,7 +109,7 @@ class Evidence:
 
     def _differs(self, expected: Trial, got: Trial, how: How, case: Case) -> str:
         """What differs, but for what differs between two runs of one program."""
-        problem = compare(expected, got, How(how.whole, how.fewer, how.more, self._restless or Restless()))
+        problem = compare(expected, got, replace(how, restless=self.restless))
         if problem and self._restless is None and not problem.startswith(("the value", "the losses", "the grad")):
             self.tell("running the candidate again, for what never stays the same")
             self._restless = restless(got, self.run({**self.changed, case.new.path: case.new}, "watch"))
@@ -111,7 +120,7 @@ class Evidence:
 
     def _by_holders(self, case: Case) -> Verdict | None:
         verdict: Verdict | None = None
-        for kept in self._kept_runs(case.target):
+        for edited, kept in self._kept_runs(case.target):
             if kept.failed or not kept.copies:
                 continue
             seen = compare(case.before, kept, How(more=True, restless=self._restless or Restless()))
@@ -124,11 +133,14 @@ class Evidence:
                 problem = self._differs(kept, case.after, How(more=True, fewer=True), case)
                 if problem:
                     return Verdict("dropped", f"not as if each holder kept its value: {problem}")
-                words = f"runs; {told(case.after, KEPT)}, unlike the program as it is ({seen})"
+                chance = self._by_chance(case, edited)
+                if chance:
+                    return _unproved(chance)
+                words = f"runs; {told(case.after, KEPT)}, unlike the program as it is ({seen}); so with other numbers"
                 return Verdict("proved", words)
         return verdict
 
-    def _kept_runs(self, target: Finding) -> Iterator[Trial]:
+    def _kept_runs(self, target: Finding) -> Iterator[tuple[dict[str, Source], Trial]]:
         """One for each way of making copies, made when it is asked for."""
         self._kept = {} if self._kept is None else self._kept
         made = self._kept.setdefault(target.key, [])
@@ -136,8 +148,16 @@ class Evidence:
         for number, edited in enumerate(keeping_sources(target, self.sources)):
             if number >= len(made):
                 self.tell("running it with a copy for each holder")
-                made.append(self.run({**self.changed, **edited}, "watch"))
+                made.append((edited, self.run({**self.changed, **edited}, "watch")))
                 yield made[-1]
+
+    def _by_chance(self, case: Case, edited: dict[str, Source]) -> str:
+        """Whether the two are the same only for the numbers of this run."""
+        self.tell("running both with other numbers")
+        kept = self.run({**self.changed, **edited}, "shaken watch")
+        after = self.run({**self.changed, case.new.path: case.new}, "shaken watch")
+        problem = "" if kept.failed else compare(kept, after, How(more=True, fewer=True, restless=self.restless))
+        return f"with other numbers it is not as if each holder kept its value: {problem}" if problem else ""
 
     # -- autocast -----------------------------------------------------------------------------------
 
@@ -171,6 +191,8 @@ class Evidence:
     # -- functions and their derivatives ------------------------------------------------------------
 
     def _by_slopes(self, case: Case) -> Verdict:
+        if case.target.code == "TS105" and loss_comes_late(case.old, case.target) is False:
+            return _unproved(self._other or "both losses are meant for the weights before the step")
         same_function = case.target.code in SAME_FUNCTION
         problem, same = self._same_function(case) if same_function else self._same_when_frozen(case)
         if problem:

@@ -8,7 +8,7 @@ from torchsan.fix.candidates import Candidate, Sources
 from torchsan.fix.files import is_users
 from torchsan.fix.proof import Verdict
 from torchsan.fix.source import Source, diff, line_map, real
-from torchsan.fix.trial import Trial
+from torchsan.fix.trial import Alias, Trial
 from torchsan.model import Applicability, Finding, Fix, Span
 from torchsan.model.source import real_path, shown_path
 from torchsan.rules import all_rules
@@ -24,6 +24,8 @@ class Mend:
     idea: Candidate | None = None
     verdict: Verdict | None = None
     cost_bytes: int = 0
+    # Who else held the memory that was written, as the healed run saw it.
+    aliases: list[Alias] = field(default_factory=list)
     dropped: list[tuple[str, str]] = field(default_factory=list)
 
     @property

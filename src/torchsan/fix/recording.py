@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from torchsan.fix.trial import Mode, Trial
+from torchsan.fix.coverage import Coverage
+from torchsan.fix.outlets import Outlets
+from torchsan.fix.trial import HEALED, WATCHED, Mode, Trial
 from torchsan.model import Finding, Report
 from torchsan.model.source import real_path
 from torchsan.observe import program
@@ -30,6 +32,8 @@ class Recording:
         self._answers: Any = None
         self._aliases: Any = None
         self._copies: Any = None
+        self._coverage: Coverage | None = None
+        self._outlets = Outlets()
         # What else the mode needs: started last, stopped first.
         self._extras: list[Any] = []
         self._began = time.perf_counter()
@@ -46,12 +50,12 @@ class Recording:
         if self.mode == "memory":
             self._start_measured(code)
             return
-        healed = self.mode in ("heal", "scramble", "frozen")
+        healed = self.mode in HEALED
         self._tape = Tape(self.limit, weigh=self.mode == "watch", retain=healed)
         self._tape.start()
         if healed:
             self._start_healed(code)
-        elif self.mode == "watch":
+        elif self.mode in WATCHED:
             self._start_watched(code)
         self._extras = _extras(self.mode)
         for extra in self._extras:
@@ -68,10 +72,14 @@ class Recording:
         self.report = self._heal.__enter__()
 
     def _start_watched(self, code: Any) -> None:
+        from torchsan.fix.aliases import AliasLog
         from torchsan.fix.answers import CaptureAnswers
         from torchsan.observe.recorder import Recorder
 
         self._copies.start()
+        if self.mode == "shaken watch":
+            self._aliases = AliasLog()
+            self._aliases.start()
         self._answers = CaptureAnswers()
         self._answers.start()
         self._recorder = Recorder(self.report)
@@ -110,6 +118,10 @@ class Recording:
         result: Any = None
         printed = _Printed(sys.stdout)
         sys.stdout = printed
+        self._outlets.start()
+        if self.mode == "lines":
+            self._coverage = Coverage()
+            self._coverage.start()
         try:
             result = body()
             if variables is not None:
@@ -122,6 +134,9 @@ class Recording:
         except BaseException as raised:
             error = raised
         finally:
+            if self._coverage is not None:
+                self._coverage.stop()
+            self._outlets.stop()
             if sys.stdout is printed:
                 sys.stdout = printed.original
         self._finish(error)
@@ -138,7 +153,10 @@ class Recording:
             trial.passes, trial.steps, trial.kept = self._tape.passes, self._tape.steps, self._tape.kept
             trial.stopped = trial.stopped or self._tape.stopped
             if not trial.error and not trial.stopped:
-                trial.ends = self._tape.endings.found(variables, result)
+                trial.ends = [*self._tape.endings.found(variables, result), *self._outlets.found()]
+            trial.idle = self._tape.endings.idle()
+        if self._coverage is not None:
+            trial.ran, trial.again = self._coverage.found()
         trial.slopes = [slopes for extra in self._extras for slopes in getattr(extra, "found", ())]
         trial.copies = self._copies.copies if self._copies is not None else 0
         trial.copies_written = self._copies is not None and self._copies.written
@@ -170,13 +188,16 @@ class Recording:
 
 
 def _extras(mode: Mode) -> list[Any]:
-    from torchsan.fix import draws, literal, slopes
+    from torchsan.fix import draws, literal, shaking, slopes
 
     made: dict[str, list[Callable[[], Any]]] = {
         "watch": [],
+        "lines": [],
         "heal": [literal.Literal],
-        "scramble": [literal.Literal, literal.Scramble],
+        "scramble": [literal.Literal, literal.Scramble, shaking.Shaken],
         "frozen": [literal.Literal, literal.Frozen],
+        "shaken": [literal.Literal, shaking.Shaken],
+        "shaken watch": [shaking.Shaken],
         "uncached": [literal.Uncached],
         "slopes": [slopes.Meter],
         "memory": [],

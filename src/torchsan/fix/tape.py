@@ -55,6 +55,8 @@ class Tape:
     def _backward(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = [t for t in (outputs if isinstance(outputs, (tuple, list)) else (outputs,)) if _is_tensor(t)]
         leaves, kept = reach(tensors, weigh=self.weigh)
+        if kwargs.get("accumulate_grad", True):
+            leaves = among(leaves, asked_for(args))
         self.kept.append(kept)
         if self.retain and len(args) > 1:
             args = (args[0], True, *args[2:])
@@ -77,6 +79,15 @@ class Tape:
         self.endings.stepped(optimizer)
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.steps.append(Step(type(optimizer).__name__, tuple(digest(g, self._entries()) for g in gradients)))
+
+
+def asked_for(args: Any) -> list[torch.Tensor]:
+    """What `backward(inputs=…)` and `torch.autograd.grad` name; nothing where all leaves are meant."""
+    return [t for t in args[3] if _is_tensor(t)] if len(args) > 3 and isinstance(args[3], (tuple, list)) else []
+
+
+def among(leaves: list[torch.Tensor], asked: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [leaf for leaf in leaves if any(leaf is one for one in asked)] if asked else leaves
 
 
 def _is_tensor(value: Any) -> bool:

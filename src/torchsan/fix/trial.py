@@ -11,9 +11,12 @@ from torchsan.model.memory import Memory
 
 # watch: under the recorder. heal: saved values are kept, refused writes are made all the same. scramble: that, and
 # steps set parameters to fixed random values. frozen: that, but steps leave parameters where they are. slopes: losses
-# are computed again beside the parameters. uncached: autocast keeps no copies of weights.
+# are computed again beside the parameters. uncached: autocast keeps no copies of weights. lines: as it is, and which
+# parts of the code it came to. shaken: healed, with other numbers; shaken watch: under the recorder, with the same.
 # memory: what is kept is measured, and nothing else.
-Mode = Literal["watch", "heal", "scramble", "frozen", "slopes", "uncached", "memory"]
+Mode = Literal["watch", "heal", "scramble", "frozen", "slopes", "uncached", "lines", "shaken", "shaken watch", "memory"]
+WATCHED = ("watch", "shaken watch")
+HEALED = ("heal", "scramble", "frozen", "shaken")
 
 # Relative to the largest entry; in-place and out-of-place twins differ by rounding at most.
 TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float16": 2e-2, "bfloat16": 5e-2}
@@ -90,10 +93,16 @@ class Alias:
     name: str
     depth: int
     whole: bool
+    # For what is held: the names of the lists and dictionaries that hold it.
+    through: tuple[str, ...] = ()
 
 
-ValueKind = Literal["parameter", "buffer", "optimizer state", "variable", "result"]
+# Ends the name of a value that tells what a variable is to autograd.
+AUTOGRAD = " as autograd sees it"
+ValueKind = Literal["parameter", "buffer", "optimizer state", "variable", "result", "text"]
 Aliases = dict[tuple[str, int], list[Alias]]
+# By file: first line, column, last line, column of everything that was executed, in bytes as the syntax tree counts.
+Ran = dict[str, set[tuple[int, int, int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +153,11 @@ class Trial:
     printed: str = ""
     # Measured by differences, for the first passes.
     slopes: list[Slopes] = field(default_factory=list)
+    # What of the program's code was executed, where that was asked for; layers that write in place and never ran.
+    ran: Ran = field(default_factory=dict)
+    # What of it was executed again in another turn of a loop.
+    again: Ran = field(default_factory=dict)
+    idle: list[str] = field(default_factory=list)
     # A copy that was kept for a holder was itself written later: the sharing may be meant.
     copies_written: bool = False
     # How many copies were made for holders.
@@ -184,3 +198,18 @@ class Trial:
     @property
     def gradients(self) -> int:
         return sum(leaf.gradient is not None for one in self.passes for leaf in one.leaves)
+
+    @property
+    def hollow(self) -> str:
+        """Why values that are equal to these say nothing: whatever is done to nothing is the same."""
+        losses = [root for one in self.passes for root in one.roots]
+        if losses and not any(math.isfinite(root.norm) for root in losses):
+            return "no loss is a finite number"
+        gradients = [leaf.gradient for one in self.passes for leaf in one.leaves if leaf.gradient is not None]
+        if gradients and not any(gradient.norm for gradient in gradients):
+            return "all gradients are zero"
+        return ""
+
+    def extra(self, before: Trial) -> int:
+        """Bytes that the graph keeps more than before, in the passes that both made."""
+        return max((now - was for was, now in zip(before.kept, self.kept, strict=False)), default=0)

@@ -53,8 +53,10 @@ def kind_of_path(path: str) -> int:
     installed = path.startswith(_PACKAGES) or "site-packages" in path or "dist-packages" in path
     if installed or path.startswith(_STDLIB):
         # An environment often lies below the project's folder: only a root inside it makes its code the user's.
-        real = os.path.realpath(path)
-        if any(_is_installed(root) and (path.startswith(root) or real.startswith(root)) for root in _user_roots):
+        roots = [root for root in _user_roots if _is_installed(root)]
+        # To follow links takes a walk along the file system, for thousands of modules.
+        real = os.path.realpath(path) if roots else path
+        if any(path.startswith(root) or real.startswith(root) for root in roots):
             return USER
         return TORCH if installed and f"{os.sep}torch{os.sep}" in path else LIBRARY
     return USER

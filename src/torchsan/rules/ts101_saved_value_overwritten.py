@@ -56,6 +56,7 @@ FIXES = (
     ("mutated", "clone_argument"),
     ("saved", "clone_saved_result"),
     ("mutated", "single_views"),
+    ("mutated", "listed_results"),
     ("mutated", "step_later"),
 )
 

@@ -59,11 +59,14 @@ actor_loss.backward()
 
 FIXES = (
     ("mutated", "step_later"),
+    ("mutated", "step_later_apart"),
+    ("needed", "call_later"),
     ("mutated", "forward_later"),
     ("mutated", "forward_again"),
     ("needed", "rebuild"),
     ("needed", "detach_carried"),
     ("mutated", "copied_weights"),
+    ("saved", "clone_saved"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
 from torchsan.check.following.builtin_calls import BuiltinCalls
@@ -29,6 +30,9 @@ from torchsan.check.modelling.values import (
     tensors_in,
 )
 from torchsan.check.reading.program import FunctionInfo
+
+# Names of what is called when a model is used, mostly without gradients.
+_FOR_USE = re.compile(r"infer|predict|generate|_test(?:_|$)|evaluate|greedy|beam")
 
 
 class Calls(MethodCalls, BuiltinCalls):
@@ -118,7 +122,7 @@ class Calls(MethodCalls, BuiltinCalls):
         previous = self.machine.mode
         for decorator in info.decorators:
             self.machine.mode = GRAD_MODES.get(decorator, self.machine.mode)
-        if "inference" in info.name and self.machine.mode == "grad":
+        if _FOR_USE.search(info.name) and self.machine.mode == "grad":
             # Its author hints at when it is called.
             self.machine.mode = "unsure"
         self.depth += 1

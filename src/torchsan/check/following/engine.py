@@ -37,6 +37,8 @@ PATHS_WHOLE, PATHS_ALONE = 10, 4
 # Statements followed on all paths from one function, and through a whole program.
 BUDGET_OF_PATHS, BUDGET_OF_PROGRAM = 250, 2 * BUDGET
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
+# Methods that run whenever an object is made or used.
+_CALLED_BY_ALL = re.compile(r"^(?:__init__|__call__|forward|training_step|_?(?:init|reset)_?(?:weights?|parameters))$")
 _IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
 _NO_TENSOR = re.compile(
     r"\b(?:[Ll]ist|[Tt]uple|[Dd]ict|Sequence|Iterable|Iterator|Callable|Mapping|[Ss]et|Any|ndarray|int|float|str|bool|"
@@ -82,7 +84,8 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
         try:
             results = root(interpreter)
             # Without a backward in sight, what leaves the function is what backward will start from.
-            interpreter.machine.backward([*results, *interpreter.machine.kept], None, keep=True)
+            kept = interpreter.machine.kept if interpreter.lazy else []
+            interpreter.machine.backward([*results, *kept], None, keep=True)
         except (PathEnded, CallCutShort):
             pass
         except RecursionError:
@@ -172,6 +175,9 @@ def _method_root(owner: str, name: str) -> Root:
 
 def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
     interpreter.root = function.info
+    machine, bound = interpreter.machine, function.bound
+    machine.helper = _waits_for_a_caller(function.info)
+    machine.outside = machine.helper and isinstance(bound, Instance) and not bound.module
     if function.info.name == "backward" and function.info.owner is not None:
         given = _saved_by_forward(interpreter, function.info)
         if given:
@@ -186,6 +192,14 @@ def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor
     kwargs = _arguments(interpreter, function.info, skip_first=function.bound is not None)
     result = interpreter.call_function(function, [], kwargs, function.info.node)
     return list(tensors_in(result))
+
+
+def _waits_for_a_caller(info: FunctionInfo) -> bool:
+    """Whether a method runs neither when an object is made nor whenever it is used."""
+    if info.owner is None or _CALLED_BY_ALL.search(info.name):
+        return False
+    start = info.owner.methods.get("__init__")
+    return start is None or f"self.{info.name}(" not in ast.unparse(start.node)
 
 
 def _saved_by_forward(interpreter: Interpreter, info: FunctionInfo) -> list[object]:

@@ -46,8 +46,10 @@ class Machine:
         self.touched = False
         # Calls of backward that were seen.
         self.backwards = 0
-        # Whether a function is followed without the program that calls it.
-        self.alone = False
+        # Whether a function is followed without the program that calls it, and is a method that others have to call.
+        self.alone = self.helper = False
+        # … of an object that is no module: whether its caller keeps gradients is not known.
+        self.outside = False
         # Answers that this path took without the source deciding them, of the branches that it is in.
         self.inside: Answers = ()
         # Writes to memory that belongs to the caller or is kept by the object, and to other memory, by place.
@@ -277,6 +279,9 @@ class Machine:
         if whole.storage.handed:
             # Frozen there, perhaps, or replaced.
             return True
+        if self.alone and self.helper and whole.storage.kind == "parameter":
+            # A method that others call: perhaps where no gradients are kept.
+            return True
         frozen = whole.storage.kind == "parameter" and self.program.freezes and self.alone
         return reason in ("leaf", "leaf-view") and frozen
 
@@ -329,7 +334,7 @@ class Machine:
             for save in current.saves:
                 written = save.storage.written_after(save.time)
                 if written is not None:
-                    self.facts.append(self.tell.stale(current, save, written, node, sure=sure))
+                    self.facts.append(self.tell.stale(current, save, written, node, sure=sure and not self.outside))
             pending.extend((parent, sure) for parent in current.parents)
         if node is not None:
             self.backwards += 1

@@ -64,17 +64,12 @@ class OwnedWrites:
             mixed = any(owner_of(s) is None and s.kind in ("fresh", "unknown") for s, _, _ in seen)
             if storage.kind == "state" and not mixed:
                 continue
-            certain = not any(weak(s) for s, _, _ in seen)
-            if mixed and any(blank(s) for s, _, _ in seen):
-                # `if total is None: total = zeros(…)`: what is given instead is there to be filled.
-                certain = False
+            # `if total is None: total = zeros(…)`: what is given instead is there to be filled.
+            certain = not any(weak(s) or (mixed and blank(s)) for s, _, _ in seen)
+            certain = certain and not (quiet(info, program, storage) or announced(info, write))
+            certain = certain and (storage.kind != "argument" or info.returns)
+            # Last, since the whole tree may have to be read for it.
             certain = certain and self.harmful(info, program, project, storage, write, mixed=mixed)
-            if (
-                quiet(info, program, storage)
-                or announced(info, write)
-                or (storage.kind == "argument" and not info.returns)
-            ):
-                certain = False
             # One mistake may take several lines.
             told |= {(o.kind, o.name) for s, _, _ in seen if (o := owner_of(s)) is not None}
             found.append(tell.owned(storage, write, info, mixed=mixed, certain=certain))

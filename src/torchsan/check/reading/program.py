@@ -25,6 +25,14 @@ _SAME = {
 }
 
 
+# Containers of packages that are torch's own under another roof.
+_CONTAINERS = {
+    f"{package}.{name}": f"torch.nn.{name}"
+    for package in ("mmcv.runner", "mmengine.model", "mmcv.cnn", "fairscale.nn")
+    for name in ("ModuleList", "Sequential", "ModuleDict")
+}
+
+
 @dataclass(eq=False)
 class FunctionInfo:
     name: str
@@ -78,6 +86,9 @@ class ClassInfo:
                     local |= _local_names(target)
             elif isinstance(node, ast.For | ast.AsyncFor | ast.AugAssign | ast.AnnAssign):
                 local |= _local_names(node.target)
+                if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute):
+                    # `self.layers += [layer]`
+                    found.add(node.target.attr)
             elif isinstance(node, ast.With | ast.AsyncWith):
                 for item in node.items:
                     local |= _local_names(item.optional_vars)
@@ -330,6 +341,8 @@ def _note_assigned(found: dict[str, ast.expr], target: ast.expr, value: ast.expr
 
 
 def canonical(name: str) -> str:
+    if name in _CONTAINERS:
+        return _CONTAINERS[name]
     for long, short in _SAME.items():
         if name.startswith(long + "."):
             # torch.nn.modules.activation.ReLU is torch.nn.ReLU

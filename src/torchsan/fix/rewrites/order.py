@@ -7,17 +7,21 @@ from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.source import Edit, Function, Source
+from torchsan.fix.source import Edit, Function, Source, real
+from torchsan.model import Finding, Span
+from torchsan.model.source import real_path
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
 
 
 def _in_one_block(spot: Spot) -> tuple[ast.stmt, ast.stmt, list[ast.stmt]] | None:
     """The statement that writes and the one that needs, in the block that holds both."""
-    source = spot.source
-    write = source.statement(spot.span)
-    needed = next((s for s in spot.spots("needed") if s.source is source), None)
-    backward = source.statement(needed.span) if needed is not None else None
+    needed = next((s for s in spot.spots("needed") if s.source is spot.source), None)
+    return _both(spot.source, spot.span, needed.span) if needed is not None else None
+
+
+def _both(source: Source, written: Span, needed: Span) -> tuple[ast.stmt, ast.stmt, list[ast.stmt]] | None:
+    write, backward = source.statement(written), source.statement(needed)
     if write is None or backward is None:
         return None
     lines = {id(node) for node in (backward, *source.above(backward))}
@@ -30,6 +34,24 @@ def _in_one_block(spot: Spot) -> tuple[ast.stmt, ast.stmt, list[ast.stmt]] | Non
             if other is not None:
                 return (one, other, block) if block.index(one) < block.index(other) else None
     return None
+
+
+def loss_comes_late(source: Source, finding: Finding) -> bool | None:
+    """Is the loss put together after the step, from what was computed before it? None where they are not side by side.
+
+    Then it may be meant for the weights before the step or for those after it; else only for those before.
+    """
+    written = next((span for span in finding.spans if span.role == "mutated"), None)
+    needed = next((span for span in finding.spans if span.role == "needed"), None)
+    if written is None or needed is None or real(real_path(written.path)) != source.path:
+        return None
+    found = _both(source, written, needed) if real(real_path(needed.path)) == source.path else None
+    if found is None:
+        return None
+    step, backward, block = found
+    roots = syntax.loads(backward) if isinstance(backward, ast.Expr) else _backward_roots(backward)
+    between = block[block.index(step) + 1 : block.index(backward)]
+    return any(syntax.stores(statement) & roots for statement in between)
 
 
 def moved(source: Source, moving: list[ast.stmt], before: ast.stmt) -> list[Edit] | None:
@@ -48,9 +70,53 @@ def moved(source: Source, moving: list[ast.stmt], before: ast.stmt) -> list[Edit
 def step_later(spot: Spot) -> Found:
     """Step after the last backward that needs the old weights."""
     found = _in_one_block(spot)
+    if found is not None:
+        yield from _later(spot, *found)
+
+
+def step_later_apart(spot: Spot) -> Found:
+    """Step after a backward that then leaves alone what this step trains: `backward(inputs=…)`."""
+    found = _in_one_block(spot)
     if found is None:
         return
-    step, backward, block = found
+    source, (_, backward, block) = spot.source, found
+    call = backward.value if isinstance(backward, ast.Expr) else None
+    if (
+        not isinstance(call, ast.Call)
+        or syntax.called(call) != "backward"
+        or any(k.arg == "inputs" for k in call.keywords)
+    ):
+        return
+    trained = next((m for s in block[block.index(backward) + 1 :] if (m := stepped_modules(source, s))), [])
+    if not trained:
+        return
+    inputs = f"list({trained[0]}.parameters())"
+    if len(trained) > 1:
+        inputs = "[" + ", ".join(f"*{module}.parameters()" for module in trained) + "]"
+    at = source.end(call) - 1
+    comma = ", " if call.args or call.keywords else ""
+    for title, edits in _later(spot, *found):
+        yield f"{title}, which is for {', '.join(trained)} alone", [*edits, Edit(at, at, f"{comma}inputs={inputs}")]
+
+
+def call_later(spot: Spot) -> Found:
+    """The call of a function that writes what a backward needs goes behind that backward."""
+    source, backward = spot.source, spot.source.statement(spot.span)
+    writers = [
+        one.source.function_of(one.source.statement(one.span) or one.source.tree) for one in spot.spots("mutated")
+    ]
+    names = {writer.name for writer in writers if writer is not None}
+    for other in (backward, *source.above(backward)) if backward is not None else ():
+        if isinstance(other, Function | ast.ClassDef):
+            return
+        block = source.block_of(other) if isinstance(other, ast.stmt) else []
+        for one in block[: block.index(other)] if isinstance(other, ast.stmt) and other in block else ():
+            call = one.value if isinstance(one, ast.Expr) else None
+            if isinstance(call, ast.Call) and syntax.called(call) in names and isinstance(other, ast.stmt):
+                yield from _later(spot, one, other, block)
+
+
+def _later(spot: Spot, step: ast.stmt, backward: ast.stmt, block: list[ast.stmt]) -> Found:
     after = block[block.index(backward) + 1 :]
     if not spot.source.owns_its_lines(step):
         return
@@ -197,78 +263,3 @@ def _slice(block: list[ast.stmt], last: ast.stmt) -> list[ast.stmt]:
 
 def _calls_something(statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.Call) for node in ast.walk(statement))
-
-
-def rebuild(spot: Spot) -> Found:
-    """A value with a graph that is made once and used in every pass: make it in each pass, or cut it off."""
-    yield from _hoisted(spot)
-    for statement, owner in _kept_by_constructor(spot.source):
-        yield from _into_forward(spot.source, statement, owner)
-    for statement, _ in _kept_by_constructor(spot.source):
-        value = statement.value
-        text = syntax.as_receiver(spot.source.segment(value), value)
-        edit = Edit(spot.source.start(value), spot.source.end(value), f"{text}.detach()")
-        yield f"cut it off where it is kept: {spot.source.segment(statement.targets[0])} = ….detach()", [edit]
-
-
-def _hoisted(spot: Spot) -> Found:
-    """An assignment above the loop of this backward, whose graph every turn uses, goes into the loop."""
-    source, backward = spot.source, spot.source.statement(spot.span)
-    loop = source.loop_of(backward) if backward is not None else None
-    if loop is None:
-        return
-    block = source.block_of(loop)
-    used = {name for s in loop.body for name in syntax.loads(s)} - {n for s in loop.body for n in syntax.stores(s)}
-    at = block.index(loop)
-    for statement in reversed(block[:at]):
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
-            continue
-        names = syntax.stores(statement)
-        if "optim" in ast.unparse(statement.value):
-            continue  # an optimizer has state of its own and no graph
-        if not names & used or not source.owns_its_lines(statement) or not source.owns_its_lines(loop.body[0]):
-            continue
-        text = source.segment(statement)
-        if "\n" in text or any(depends(source, statement, s) for s in block[block.index(statement) + 1 : at]):
-            continue
-        inside = syntax.insert_before(source, loop.body[0], text)
-        first, last = source.line_start(statement.lineno), source.line_start((statement.end_lineno or 0) + 1)
-        if inside is not None:
-            yield (
-                f"compute {', '.join(sorted(names))} in every turn of the loop",
-                [Edit(first, last, ""), inside],
-            )
-
-
-def _kept_by_constructor(source: Source) -> Iterator[tuple[ast.Assign, ast.ClassDef]]:
-    """`self.x = self.module(…)` in a constructor: the result of a forward, kept with its graph."""
-    for owner in (n for n in ast.walk(source.tree) if isinstance(n, ast.ClassDef)):
-        maker = _method(owner, "__init__")
-        for statement in maker.body if maker is not None else ():
-            if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
-                continue
-            target, func = statement.targets[0], statement.value.func
-            is_kept = isinstance(target, ast.Attribute) and syntax.root_name(target) == "self"
-            if is_kept and isinstance(func, ast.Attribute) and syntax.root_name(func) == "self":
-                yield statement, owner
-
-
-def _method(owner: ast.ClassDef, name: str) -> Function | None:
-    return next((n for n in owner.body if isinstance(n, Function) and n.name == name), None)
-
-
-def _into_forward(source: Source, statement: ast.Assign, owner: ast.ClassDef) -> Found:
-    target, forward = statement.targets[0], _method(owner, "forward")
-    if forward is None or not source.owns_its_lines(statement):
-        return
-    reads = [n for n in ast.walk(forward) if isinstance(n, ast.Attribute) and syntax.same(n, target)]
-    text = source.segment(statement)
-    body = [s for s in forward.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-    maker = source.function_of(statement)
-    if not reads or "\n" in text or not body or maker is None or len(maker.body) < 2:
-        return
-    own = {a.arg for a in maker.args.args[1:]}
-    inside = syntax.insert_before(source, body[0], text)
-    if inside is not None and not own & syntax.loads(statement):
-        # Nothing is moved from one function to another: the constructor may be followed by other readers.
-        yield f"compute {source.segment(target)} anew in every forward", [inside]

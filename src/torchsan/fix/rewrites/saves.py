@@ -55,7 +55,9 @@ def _operands(node: ast.expr) -> list[ast.expr]:
         method = isinstance(node.func, ast.Attribute) and not syntax.is_module_function(node)
         own = [node.func.value] if method and isinstance(node.func, ast.Attribute) else []
         # `self.layer(x)`: what is before the dot is a module, not a tensor.
-        own = [] if own and syntax.root_name(own[0]) == "self" and not isinstance(own[0], ast.Subscript) else own
+        tensor = isinstance(node.func, ast.Attribute) and node.func.attr in syntax.VIEWS
+        module = own and syntax.root_name(own[0]) == "self" and not isinstance(own[0], ast.Subscript) and not tensor
+        own = [] if module else own
         return [n for child in [*own, *node.args] for n in _operands(child)]
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
         return [node]

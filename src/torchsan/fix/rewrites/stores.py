@@ -146,7 +146,7 @@ def bound_copy(spot: Spot) -> Found:
     function = source.function_of(statement) if statement is not None else None
     written = written_in(spot, statement) if statement is not None else None
     root = syntax.root_name(written) if written is not None else ""
-    if statement is None or not root:
+    if statement is None or root in ("", "self", "cls"):
         return
     for node in ast.walk(function or source.tree):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node is not statement and node.value is not None:

@@ -41,7 +41,7 @@ def out_of_place(spot: Spot, *, unread: bool = False) -> Found:
         return  # another tensor must see the change, and cannot be given it
     if statement is not None and _writes_part(spot, statement):
         return  # `x[0] = x[0] + 1` would write the same memory
-    for title, edits in _twins(spot, unread=unread):
+    for title, edits in twins(spot, unread=unread):
         if not others or statement is None:
             yield title, edits
             continue
@@ -87,7 +87,7 @@ def _writes_part(spot: Spot, statement: ast.stmt) -> bool:
     return written is not None and is_part and syntax.root_name(written) in tensors
 
 
-def _twins(spot: Spot, *, unread: bool = False) -> Found:
+def twins(spot: Spot, *, unread: bool = False) -> Found:
     source, statement = spot.source, spot.source.statement(spot.span)
     if isinstance(statement, ast.AugAssign):
         yield from _augmented(source, statement, unread=unread)

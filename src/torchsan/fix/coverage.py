@@ -1,0 +1,92 @@
+"""Which parts of the user's code a run came to, by the places of the instructions that it executed."""
+
+from __future__ import annotations
+
+import dis
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any
+
+from torchsan.fix.trial import Ran
+from torchsan.model.source import real_path
+from torchsan.observe.sites import USER, kind_of
+
+# Instructions of one function that are followed one by one; after that only its lines are.
+MOST_FOLLOWED = 50_000
+
+
+class _Seen:
+    """One code object: what of it has run, and what has run twice within one call: in another turn of a loop."""
+
+    __slots__ = ("again", "followed", "offsets", "whole")
+
+    def __init__(self, code: CodeType) -> None:
+        self.followed = 0
+        self.offsets: set[int] = set()
+        self.again: set[int] = set()
+        self.whole = sum(1 for _ in dis.get_instructions(code))
+
+
+class Coverage:
+    """A trace function while the program runs; the one that was set before comes back afterwards."""
+
+    def __init__(self) -> None:
+        self._seen: dict[CodeType, _Seen] = {}
+        self._before: Any = None
+
+    def start(self) -> None:
+        self._before = sys.gettrace()
+        threading.settrace(self._called)
+        sys.settrace(self._called)
+
+    def stop(self) -> None:
+        threading.settrace(None)
+        sys.settrace(self._before)
+
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
+        code = frame.f_code
+        if kind_of(code) != USER:
+            return None
+        seen = self._seen.get(code)
+        if seen is None:
+            seen = self._seen[code] = _Seen(code)
+        if len(seen.again) >= seen.whole:
+            return None
+        frame.f_trace_opcodes = seen.followed < MOST_FOLLOWED
+        return _in_frame(seen)
+
+    def found(self) -> tuple[Ran, Ran]:
+        """What was executed, and what was executed again in another turn of a loop."""
+        ran: Ran = {}
+        again: Ran = {}
+        for code, seen in self._seen.items():
+            path = real_path(code.co_filename)
+            for number, (line, end_line, column, end_column) in enumerate(code.co_positions()):
+                if line is None or end_line is None:
+                    continue
+                place = (line, column or 0, end_line, end_column or 0)
+                for places, offsets in ((ran, seen.offsets), (again, seen.again)):
+                    if 2 * number in offsets:
+                        places.setdefault(path, set()).add(place)
+        return ran, again
+
+
+def _in_frame(seen: _Seen) -> Any:
+    """The trace function of one call."""
+    here: set[int] = set()
+
+    def stepped(frame: FrameType, event: str, arg: Any) -> Any:
+        if event in ("opcode", "line"):
+            offset = frame.f_lasti
+            if event == "opcode" and offset in here:
+                seen.again.add(offset)
+            elif event == "opcode":
+                here.add(offset)
+            seen.offsets.add(offset)
+            seen.followed += 1
+            if seen.followed == MOST_FOLLOWED:
+                frame.f_trace_opcodes = False
+        return stepped
+
+    return stepped

@@ -1,0 +1,156 @@
+"""The last word on edits: what they prove together, of which lines that is true, and not only by chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from torchsan.fix import static
+from torchsan.fix.came import Range, regions
+from torchsan.fix.candidates import Candidate
+from torchsan.fix.compare import How, compare, told
+from torchsan.fix.evidence import HEALED
+from torchsan.fix.identity import keeps_definitions
+from torchsan.fix.outcome import Mend, Outcome
+from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Kind, Verdict
+from torchsan.fix.sharing import still_shared
+from torchsan.fix.source import Edit, Source, real
+from torchsan.fix.trial import Alias, Trial
+from torchsan.fix.unrun import Edited, gap
+from torchsan.model import Finding
+from torchsan.model.source import real_path
+
+if TYPE_CHECKING:
+    from torchsan.fix.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Edits that are about to be called verified: the program with them, its run, and what they were made for."""
+
+    changed: dict[str, Source]
+    run: Trial
+    mended: list[tuple[Candidate, Finding, list[Alias]]]
+    # They equal the program as it was, with saved values kept.
+    equal: bool
+
+
+def settle(engine: Engine, outcome: Outcome) -> None:
+    last = outcome.last
+    assert last is not None
+    _steps(engine, last, outcome)
+    shaky = False
+    for mend in outcome.accepted:
+        if shaky and mend.proved and mend.verdict is not None:
+            mend.verdict = Verdict("runs", f"proved only on top of an edit that is not: {mend.verdict.words}")
+        shaky = shaky or not mend.proved
+    proved = [mend for mend in outcome.accepted if mend.proved]
+    if proved and len(proved) == len(outcome.accepted):
+        _whole_claim(engine, last, proved)
+
+
+def _steps(engine: Engine, last: Trial, outcome: Outcome) -> None:
+    """Edits that were but a step towards a clean program count only if the steps after them led there."""
+    whole = ""
+    for mend in outcome.accepted:
+        assert mend.verdict is not None
+        if last.failed:
+            # No edit is called verified as long as its program ends in an error.
+            words = "this fault is gone, but not proved: the program still stops at another one"
+            mend.verdict = Verdict("progress", words)
+        elif mend.verdict.kind == "progress" and mend.verdict.equal:
+            mend.verdict = Verdict("proved", mend.verdict.words, equal=True)
+        elif mend.verdict.kind == "progress":
+            whole = whole or _as_a_whole(engine, last, outcome)
+            kind: Kind = "proved" if whole.startswith("together") else "runs"
+            mend.verdict = Verdict(kind, whole)
+
+
+def _as_a_whole(engine: Engine, last: Trial, outcome: Outcome) -> str:
+    """All edits together against the program as it was, with saved values kept and refused writes made."""
+    codes = {mend.finding.code for mend in outcome.accepted}
+    if codes <= BY_REFERENCE | MAYBE_BY_REFERENCE:
+        first = engine.first_reference()
+        if not first.failed and not compare(first, last, How()):
+            slopes = engine.trial(dict(engine.changed), "slopes").slopes if last.passes else []
+            if not last.passes or (slopes and all(one.agree() for one in slopes)) or codes <= BY_REFERENCE:
+                return f"together with the other edits it runs; {told(last, HEALED)}"
+    return "runs, not proved: the fault is gone together with the other edits"
+
+
+def _whole_claim(engine: Engine, last: Trial, proved: list[Mend]) -> None:
+    """All edits once more as one."""
+    equal = all(mend.verdict is not None and mend.verdict.equal for mend in proved)
+    run = {path: source for path, source in engine.proved.items() if path in engine.changed}
+    why = unsaid(engine, Claim(engine.changed, last, [_told(mend) for mend in proved], equal), run)
+    for mend in proved if why else ():
+        assert mend.verdict is not None
+        mend.verdict = Verdict("runs", f"runs, not proved: {why}", equal=mend.verdict.equal)
+
+
+def _told(mend: Mend) -> tuple[Candidate, Finding, list[Alias]]:
+    assert mend.candidate is not None
+    return mend.candidate, mend.finding, list(mend.aliases)
+
+
+# -- one claim ------------------------------------------------------------------------------------------------
+
+
+def unsaid(engine: Engine, claim: Claim, run: dict[str, Source] | None = None) -> str:
+    """Why a claim must not be made, in words; what differs from `run`, if given, is safe by analysis alone."""
+    if any(finding.code.startswith("TS3") for _, finding, _ in claim.mended) or claim.run.ranks > 1:
+        return ""  # captures are compared on variants; processes side by side are not followed line by line
+    if claim.run.hollow:
+        return claim.run.hollow
+    engine.tell("running the program as it will be")
+    plain = engine.trial(dict(claim.changed), "lines")
+    problem = compare(claim.run, plain, How(restless=engine.restless))
+    if problem:
+        return f"run again, {problem}"
+    old = {**claim.changed, **(run or {})}
+    analysed = {path: [now for _, now in regions(old[path], new)] for path, new in claim.changed.items()}
+    return gap(_edited(engine, claim.changed, plain, analysed), claim.mended, plain.idle) or _by_chance(engine, claim)
+
+
+def _by_chance(engine: Engine, claim: Claim) -> str:
+    """Why what was equal in one run is not so with other numbers; a program that fails with them tells nothing."""
+    engine.tell("running both with other numbers")
+    after = engine.trial(dict(claim.changed), "shaken watch")
+    known = {(finding.code, finding.primary.line) for finding in claim.run.alarms}
+    new = [f for f in after.alarms if (f.code, f.primary.line) not in known]
+    if new and any(f.code in {finding.code for _, finding, _ in claim.mended} for f in new):
+        return f"with other numbers {new[0].code} shows at line {new[0].primary.line}: {new[0].message}"
+    shared = still_shared(claim.changed, claim.mended, after.aliases)
+    if shared or not claim.equal:
+        return shared
+    before = engine.trial({}, "shaken")
+    problem = "" if before.failed else compare(before, after, How(fewer=True, values=False, restless=engine.restless))
+    return f"with other numbers it is not the run in which saved values are kept: {problem}" if problem else ""
+
+
+def _edited(engine: Engine, changed: dict[str, Source], plain: Trial, analysed: dict[str, list[Range]]) -> Edited:
+    files: dict[str, Source] = {}
+    ran, again = ({real(real_path(p)): places for p, places in one.items()} for one in (plain.ran, plain.again))
+    for path in ran:
+        source = changed.get(path) or engine.sources.get(path)
+        if source is not None:
+            files[path] = source
+    old = {path: engine.files.get(path) or engine.sources.files[path] for path in changed}
+    return Edited(old, dict(changed), files, ran, again, analysed)
+
+
+def where_no_run_came(candidate: Candidate, code: str) -> Candidate | None:
+    """With the same edit on branches that the run did not take, as far as the source alone tells fault and cure."""
+    after = candidate.result()
+    if after is None or code not in BY_REFERENCE:
+        return None
+    more = static.mend(after.path, after.raw, unsafe=False, wanted=lambda found: found.code == code)
+    if more is None or not keeps_definitions(candidate.source, more.after):
+        return None
+    title = f"{candidate.title}, and the same where this run did not come"
+    return replace(candidate, title=title, edits=(Edit(0, len(candidate.source.text), more.after.text),))
+
+
+def added_lines(before: Source, after: Source) -> str:
+    found = [after.text.count("\n", 0, start) + 1 for _, (start, _) in regions(before, after)]
+    return f"line{'s' * (len(found) != 1)} {', '.join(map(str, found))}"

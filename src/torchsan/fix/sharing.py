@@ -1,0 +1,78 @@
+"""Who still holds the memory that a line writes, after one of its holders has been given a copy."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from torchsan.fix.candidates import Candidate
+from torchsan.fix.rewrites import syntax
+from torchsan.fix.source import Source, line_map, real
+from torchsan.fix.trial import HELD, Alias, Aliases
+from torchsan.model import Finding
+from torchsan.model.source import real_path
+
+# One holder of several: a copy for it says nothing of the others.
+SNAPSHOTS = {"TS203"}
+
+
+def still_shared(
+    changed: dict[str, Source], mended: Sequence[tuple[Candidate, Finding, Sequence[Alias]]], aliases: Aliases
+) -> str:
+    """Why the edit gives a copy to some of the holders only; nothing where none is left that we can see."""
+    for candidate, finding, _ in mended:
+        if finding.code not in SNAPSHOTS:
+            continue
+        names = _containers(candidate, finding)
+        for span in finding.spans:
+            if span.role != "mutated":
+                continue
+            path = real(real_path(span.path))
+            for line in _lines_now(candidate.source, changed.get(path), path, span.line):
+                for alias in aliases.get((path, line), []):
+                    why = _left(changed, candidate, alias, names)
+                    if why:
+                        return f"{why} is still the memory that line {line} writes"
+    return ""
+
+
+def _lines_now(old: Source, new: Source | None, path: str, line: int) -> list[int]:
+    if new is None or old.path != path:
+        return [line]
+    return [now for now, was in line_map(old, new).items() if was == line]
+
+
+def _left(changed: dict[str, Source], candidate: Candidate, alias: Alias, names: set[str]) -> str:
+    if alias.name == HELD:
+        found = sorted(names & set(alias.through))
+        return f"a member of {found[0]}" if found else ""
+    if not alias.depth:
+        return ""
+    # A name in a caller, which did not hand it over, and which reads it after the write.
+    source = changed.get(alias.path) or (candidate.source if candidate.source.path == alias.path else None)
+    statement = source.statement_at(alias.line) if source is not None else None
+    if source is None or statement is None or alias.name in syntax.loads(statement) | syntax.stores(statement):
+        return ""
+    read = syntax.is_read_again(source, statement, ast.Name(alias.name, ast.Load()))
+    return f"{alias.name}, which line {alias.line} does not name," if read else ""
+
+
+def _containers(candidate: Candidate, finding: Finding) -> set[str]:
+    """What the finding's store puts things into: `frames` of `frames.append(x)`, of `frames = [x]`."""
+    found: set[str] = set()
+    for span in finding.spans:
+        source = candidate.source
+        if span.role not in ("aliased", "cause") or real(real_path(span.path)) != source.path:
+            continue
+        statement = source.statement(span)
+        calls = [n.func for n in ast.walk(statement) if isinstance(n, ast.Call)] if statement is not None else []
+        places = [func.value for func in calls if isinstance(func, ast.Attribute)]
+        places += statement.targets if isinstance(statement, ast.Assign) else []
+        for place in places:
+            while isinstance(place, ast.Subscript):
+                place = place.value
+            if isinstance(place, ast.Attribute):
+                found.add(place.attr)
+            elif isinstance(place, ast.Name):
+                found.add(place.id)
+    return found - {"self", "torch", "copy", "np", "numpy"}

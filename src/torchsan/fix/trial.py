@@ -157,7 +157,7 @@ class Trial:
     ran: Ran = field(default_factory=dict)
     # What of it was executed again in another turn of a loop.
     again: Ran = field(default_factory=dict)
-    idle: list[str] = field(default_factory=list)
+    idle: list[tuple[str, str]] = field(default_factory=list)
     # A copy that was kept for a holder was itself written later: the sharing may be meant.
     copies_written: bool = False
     # How many copies were made for holders.

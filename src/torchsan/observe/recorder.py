@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from _thread import get_ident
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
@@ -81,6 +82,8 @@ class Recorder:
         # Whether what is kept for backward is measured, and who then knows which module is running.
         self.memory = memory
         self.owners: Any = None
+        # Nodes of all graphs that were alive at each step.
+        self.live_nodes: deque[int] = deque(maxlen=4_096)
         # Whether what the program compiles runs as plain Python instead.
         self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []

@@ -68,6 +68,8 @@ class ExposureSensor:
         self._by_tensor: dict[int, weakref.ref[torch.Tensor]] = {}
         self._told: dict[int, tuple[int, int, int]] = {}
         self._native: DispatchedWrites | None = None
+        # Called when a tensor is given other memory.
+        self.replaced: Callable[[], None] = lambda: None
         self.foreign: dict[int, Foreign] = {}
 
     # -- patches ------------------------------------------------------------------------------------
@@ -129,6 +131,7 @@ class ExposureSensor:
             self._by_tensor.pop(id(tensor), None)
             # `p.data *= 2` writes in place and then assigns the same memory to itself.
             if memory_of(tensor) != memory:
+                self.replaced()
                 self._data_replaced(tensor, before, _getframe(1))
 
         return data

@@ -20,7 +20,7 @@ from torchsan import compat
 from torchsan.model.events import Line
 from torchsan.model.memory_events import CopyUnneeded
 from torchsan.observe.clock import clock
-from torchsan.observe.patched import named_like
+from torchsan.observe.hurry import named_like
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import USER, Site, kind_of, site_of
 from torchsan.observe.tensors import memory_of

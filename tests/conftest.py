@@ -33,8 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(autouse=True)
 def all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks that have a share of the run's time are made, however slow the machine is."""
-    monkeypatch.setattr("torchsan.observe.holders.budget.ALLOWANCE", float("inf"))
-    monkeypatch.setattr("torchsan.observe.timing.Share.allows", lambda share: True)
+    monkeypatch.setattr("torchsan.observe.timing.Share.granted", lambda share: float("inf"))
 
 
 @pytest.fixture(params=["python", "native"])

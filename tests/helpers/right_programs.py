@@ -859,4 +859,42 @@ RIGHT = {
             opt.step()
             print(anneal(0.8))
     """,
+    "an outer difference of one axis": """
+        axis = torch.arange(4.0)
+        axis.mul_(2)
+        rows, columns = axis[:, None], axis[None, :]
+        axis.add_(1)
+        print((rows - columns).abs().sum())
+    """,
+    "several in-place calls in one line": """
+        gates = torch.randn(2, 8)
+        i, f = gates.chunk(2, dim=1)
+        i.sigmoid_(), f.tanh_()
+        print(i * f)
+    """,
+    "a tally that is asked of its class": """
+        class Usage:
+            counts = torch.zeros(4)
+
+            def record(self, ids):
+                self.counts += torch.bincount(ids, minlength=4)
+
+
+        near, far = Usage(), Usage()
+        for _ in range(3):
+            near.record(torch.tensor([0, 1]))
+            far.record(torch.tensor([2, 3]))
+        print(Usage.counts)
+    """,
+    "one temperature set anew in every group": """
+        rate = torch.tensor(0.1)
+        model = nn.Linear(4, 1)
+        opt = torch.optim.SGD([{"params": [p], "lr": rate} for p in model.parameters()], foreach=False)
+        for step in range(3):
+            opt.zero_grad()
+            model(x).pow(2).mean().backward()
+            opt.step()
+            for group in opt.param_groups:
+                group["lr"].fill_(0.1 / (step + 1))
+    """,
 }

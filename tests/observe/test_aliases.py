@@ -25,6 +25,72 @@ def train_step():
 """
 
 PROGRAMS = {
+    "TS203 one rate in every group of an optimizer": """
+        rate = torch.tensor(0.1)
+        groups = [{"params": [p], "lr": rate} for p in model.parameters()]
+        opt = torch.optim.SGD(groups, foreach=False)
+        for _ in range(3):
+            train_step()
+            for group in opt.param_groups:
+                group["lr"].mul_(0.5)  # written
+    """,
+    "TS203 one gradient returned for two inputs": """
+        a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        grads = torch.autograd.grad((a + b).pow(2).sum(), [a, b])  # cause
+        for grad, scale in zip(grads, (1.0, 0.5)):
+            grad.mul_(scale)  # written
+        print(grads)
+    """,
+    "TS203 one gradient given to several replicas": """
+        class Replica:
+            def __init__(self):
+                self.net = nn.Linear(2, 1)
+
+            def receive(self, grad):
+                self.net.weight.grad = grad  # cause
+
+            def decay(self):
+                self.net.weight.grad.add_(self.net.weight.detach(), alpha=0.1)  # written
+
+
+        replicas, mean = [Replica(), Replica()], torch.ones(1, 2)
+        for replica in replicas:
+            replica.receive(mean)
+        for replica in replicas:
+            replica.decay()
+        print([replica.net.weight.grad for replica in replicas])
+    """,
+    "TS203 state of an optimizer kept by reference": """
+        opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        train_step()
+        safe = opt.state_dict()  # cause
+        train_step()
+        opt.load_state_dict(safe)
+    """,
+    "TS203 packets over one buffer": """
+        class Link:
+            def __init__(self):
+                self.buffer = bytearray(16)
+
+            def receive(self, t):
+                self.buffer[:] = bytes([t] * 16)  # written
+                return torch.frombuffer(self.buffer, dtype=torch.uint8)
+
+
+        link, seen = Link(), []
+        for t in range(5):
+            seen.append(link.receive(t))  # cause
+        print(torch.stack(seen).sum())
+    """,
+    "TS205 default behind a decorator of torch's": """
+        @torch.no_grad()
+        def greedy(context, state={"h": torch.zeros(4)}):
+            state["h"].add_(context)  # written
+            return state["h"].sum().item()
+
+
+        print([greedy(row) for row in x])
+    """,
     "TS203 best state in an if": """
         best, best_state = float("inf"), None
         for _ in range(4):

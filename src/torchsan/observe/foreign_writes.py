@@ -24,7 +24,8 @@ def lines_that_write(exposed: Place, how: str) -> list[Place]:
     for name in _names(file, node, how):
         scope = file.tree if "." in name else file.function(node)
         for statement in _writes(file, scope, name):
-            if statement.lineno > exposed.line or _in_one_loop(file, statement, node):
+            # What an attribute holds is there at the next call, too: a line above comes by again.
+            if "." in name or statement.lineno > exposed.line or _in_one_loop(file, statement, node):
                 found.append(file.place(statement, exposed))
     return list(dict.fromkeys(found))
 

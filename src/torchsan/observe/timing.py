@@ -5,27 +5,60 @@ Time is what the processor spent: a busy machine makes looking slower, and the p
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class Share:
-    """Some seconds for every run, however short, and a share of its time beyond them."""
+    """Some seconds to begin with, and a share of the time beyond them.
 
-    def __init__(self, allowance: float, share: float) -> None:
+    `started`: the processor time at which counting begins; 0 counts from the start of the process.
+    """
+
+    def __init__(self, allowance: float, share: float, started: float | None = None) -> None:
         self.allowance = allowance
         self.share = share
-        self.started = time.process_time()
+        self.started = time.process_time() if started is None else started
         self.spent = 0.0
+        self._spender: int | None = None
+
+    def granted(self) -> float:
+        """The seconds that there are by now, spent or not."""
+        return self.allowance + self.share * (time.process_time() - self.started)
 
     def allows(self) -> bool:
-        return self.spent <= self.allowance + self.share * (time.process_time() - self.started)
+        """Is there time for another look?"""
+        return not self.taken() and self.spent <= self.granted()
+
+    def spare(self) -> bool:
+        """Time for a look that is welcome but not due: less than half of what there is has been used."""
+        return not self.taken() and self.spent <= 0.5 * self.granted()
+
+    def earn(self, seconds: float) -> None:
+        """More to begin with, for something new to look at."""
+        self.allowance += seconds
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        start = time.process_time()
+        """Charge what happens inside."""
+        start = time.thread_time()  # what others do meanwhile is not our doing
+        me = threading.get_ident()
+        within = self._spender == me
+        if not within:
+            self._spender = me
         try:
             yield
         finally:
-            self.spent += time.process_time() - start
+            if not within:
+                self._spender = None
+                self.spent += time.thread_time() - start
+
+    def taken(self) -> bool:
+        """Another thread is looking; nobody waits for it."""
+        spender = self._spender
+        if spender is None or spender == threading.get_ident():
+            return False
+        return spender in sys._current_frames()  # threads end, and a fork leaves them behind

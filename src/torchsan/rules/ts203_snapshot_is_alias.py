@@ -97,7 +97,8 @@ def _message(event: AliasedSnapshot) -> str:
         "returned": f"{name} is the buffer that {other} writes again: the call replaces what an earlier one returned",
         "alias": f"{name} is a second name of {other}, not a copy: the write to the one changes the other",
         "layers": f"{name} holds one layer {event.entries} times: all its entries share their weights",
-        "state_dict": f"{name} shares memory with the model, and the model was trained after it was taken",
+        "state_dict": f"{name} shares memory with the {event.other or 'model'}, and "
+        f"{'it has stepped' if event.other else 'the model was trained'} after it was taken",
     }[event.form]
 
 
@@ -121,7 +122,7 @@ USED = {
     "alias": "and read here as if it had not been written",
 }
 WHY = {
-    "state_dict": "state_dict() returns the parameters' own memory",
+    "state_dict": "state_dict() returns the memory itself, no copies of it",
     "difference": "the list holds the parameters, which the optimizer writes in place",
     "module": "Module.to() and plain assignment return the module itself",
     "memory": "nn.Parameter(t), `a.data = b.data` and copy.copy(module) share memory; they copy nothing",
@@ -134,7 +135,7 @@ WHY = {
 }
 COPY = (idea("copy: .clone(), or .copy() of an array"),)
 FIXES_BY_FORM: dict[str, tuple[Fix, ...]] = {
-    "state_dict": (idea("copy.deepcopy(model.state_dict())"),),
+    "state_dict": (idea("copy it: copy.deepcopy(model.state_dict())"),),
     "difference": (idea("[p.detach().clone() for p in model.parameters()]"),),
     "module": (idea("copy.deepcopy(model)"),),
     "memory": (idea("copy the values: t.clone(), a.data.copy_(b.data), copy.deepcopy(module)"),),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import sys
 
 import pytest
 import torch
 
-from torchsan.observe.holders import budget as budgets
-from torchsan.observe.holders.budget import Budget
 from torchsan.observe.holders.census import take_census
 from torchsan.observe.holders.extents import extent_of
+from torchsan.observe.holders.lineage import lineage
 from torchsan.observe.holders.manner import Manner, manner_of
 from torchsan.observe.holders.reading import next_reads
 from torchsan.observe.holders.takings import Takings, differed
+from torchsan.observe.sites import user_frames
 
 BASE = torch.arange(24.0).reshape(4, 6)
 
@@ -149,11 +150,23 @@ def test_reads_behind_a_loop():
     assert behind
 
 
-def test_a_spent_budget_says_so(monkeypatch):
-    monkeypatch.setattr(budgets, "ALLOWANCE", 0.0)
-    monkeypatch.setattr(budgets, "SHARE", 0.0)
-    budget = Budget()
-    budget.spent = 1.0
-    assert not budget.allows()
-    assert "left out 1 times" in budget.remark
-    assert Budget().remark == ""
+def test_a_census_around_memory_finds_its_views_and_nothing_else():
+    rows, other = torch.zeros(4, 3), torch.zeros(4, 3)
+    kept = {"second": rows[1], "array": rows.numpy(), "other": other}
+    census = take_census(sys._getframe(), around=(rows[0],))
+    mine = {h.step.path for h in census.holdings if h.step.root.part in ("kept", "rows", "other")}
+    assert kept
+    assert mine == {"rows", "kept['second']", "kept['array']"}
+
+
+def test_a_line_reaches_memory_through_its_callers_containers():
+    buffers = [torch.zeros(2), torch.zeros(2)]
+    found = []
+
+    def change(buffer):
+        found.extend(lineage(ast.parse("buffer").body[0].value, user_frames(sys._getframe())))
+
+    for one in buffers:
+        change(one)
+    assert any(ancestor.value is buffers and ancestor.each for ancestor in found)
+    assert any(ancestor.value is buffers[0] and not ancestor.each for ancestor in found)

@@ -16,7 +16,7 @@ from torchsan.observe.evidence.scene import Writing, call_of
 from torchsan.observe.holders.census import is_opened
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import Manner
-from torchsan.observe.holders.reading import Read, next_reads, reads_elsewhere
+from torchsan.observe.holders.reading import Read, next_reads, reads_elsewhere, reads_values
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
 from torchsan.observe.holders.storing import filled_in_this_loop, stored_at
 from torchsan.observe.names import local_names
@@ -137,6 +137,11 @@ def _used_for_its_value(writing: Writing) -> Iterator[Event]:
             break
         whole = outer
     user = file.parents.get(whole)
+    if isinstance(user, ast.Tuple) and isinstance(file.parents.get(user), ast.Expr):
+        return  # `i.sigmoid_(), f.sigmoid_()`: several statements in one line
+    if isinstance(user, ast.Expr):
+        yield from _read_along_the_chain(writing, node, whole, written.id)
+        return
     beside = _beside_itself(user, whole, written.id)
     if not beside and (writing.manner is not Manner.TRANSFORMED or _constant_counter(writing)):
         return
@@ -149,6 +154,24 @@ def _used_for_its_value(writing: Writing) -> Iterator[Event]:
             reads[0].place, syntax.text_of(node.func),
             certainty="proved" if beside or not _data(writing) else "possible",
         )  # fmt: skip
+
+
+def _read_along_the_chain(writing: Writing, node: ast.Call, whole: ast.AST, name: str) -> Iterator[Event]:
+    """`x.mul_(a).add_(x.flip(0))`: what is added is looked up after `x` has been scaled."""
+    file = writing.file
+    first = set(ast.walk(node))
+    for later in ast.walk(whole):
+        if later in first or not isinstance(later, ast.Name) or later.id != name or file is None:
+            continue
+        parent = file.parents.get(later)
+        if isinstance(parent, ast.Attribute) and parent.attr == "grad":
+            continue
+        if isinstance(later.ctx, ast.Load) and reads_values(later, file):
+            yield InputOverwritten(
+                Memory(name, shape=tuple(writing.tensor.shape)), writing.event, Line(writing.site.place),
+                file.place(later, writing.site.place), syntax.text_of(node.func), certainty="possible",
+            )  # fmt: skip
+            return
 
 
 def _beside_itself(user: ast.AST | None, whole: ast.AST, name: str) -> bool:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from torchsan.model.events import AliasedSnapshot, Event, Line, Memory
+from torchsan.model.events import AliasedSnapshot, Event, Line, Memory, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
-from torchsan.observe.holders.census import Holding
+from torchsan.observe.holders.census import Census, Holding
 from torchsan.observe.holders.extents import extent_of
+from torchsan.observe.holders.lineage import lineage
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.objects import is_a, is_tensor, sequence_of
@@ -21,20 +22,30 @@ BLENDING = ("add_", "sub_", "lerp_", "mul_", "div_", "__iadd__", "__isub__", "_f
 COPYING = ("copy_", "__setitem__", "_foreach_copy_")
 
 
-def events_of(writing: Writing, takings: Takings) -> Iterator[Event]:
+LastWrite = Callable[[Any, Census], Write | None]
+
+
+def events_of(writing: Writing, takings: Takings, last_write: LastWrite) -> Iterator[Event]:
     """Told when one memory goes under two names, one of which was taken before the memory changed."""
     if writing.op not in (*BLENDING, *COPYING) or writing.extent is None:
         return
     if not any(extent_of(value) == writing.target for value in _tensors(writing.args[1:])):
         return
-    names = _names(writing)
-    if names is None or names[0] == names[1]:
+    pair = _pair(writing)
+    names = [ast.unparse(syntax.receiver(part)) for part in pair]
+    if len(names) < 2 or names[0] == names[1]:
         return
     kept = [h for h in writing.census.holdings if _is_kept(h, writing) and takings.changed_since(h)]
     if not kept:
         return
-    taken = stored_at(min(kept, key=lambda h: h.step.kind != "item").step, writing.frames)
-    yield AliasedSnapshot(Memory(names[1]), taken, writing.event, Line(writing.site.place), "itself", names[0])
+    # The slot that the operand came from, before the one of what is written.
+    through = {id(ancestor.value) for ancestor in lineage(pair[1], writing.frames)}
+    chosen = min(kept, key=lambda h: (not {s.owner for s in h.step.up()} & through, h.step.kind != "item"))
+    moved = last_write(writing.tensor, writing.census)
+    if moved is None or moved.line is None or moved.line.place == writing.place:
+        moved = writing.event
+    taken = stored_at(chosen.step, writing.frames)
+    yield AliasedSnapshot(Memory(names[1]), taken, moved, Line(writing.site.place), "itself", names[0])
 
 
 def _is_kept(holding: Holding, writing: Writing) -> bool:
@@ -52,27 +63,20 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(sequence_of(value)[:8])
 
 
-def _names(writing: Writing) -> tuple[str, str] | None:
-    """What the line calls the two: the receiver and the operand."""
+def _pair(writing: Writing) -> list[ast.expr]:
+    """What the line writes and what it writes there, as it calls them; empty when the source does not tell."""
     node = writing.node
     if writing.site.library is not None and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         # `net.load_state_dict(kept)`
-        return (ast.unparse(node.func.value), ast.unparse(node.args[0])) if node.args else None
+        return [node.func.value, node.args[0]] if node.args else []
     if isinstance(node, ast.AugAssign):
-        pair: list[ast.expr] = [node.target, node.value]
-    elif isinstance(node, ast.Subscript) and writing.file is not None:
+        return [node.target, node.value]
+    if isinstance(node, ast.Subscript) and writing.file is not None:
         statement = writing.file.statement(node)
-        if not isinstance(statement, ast.Assign):
-            return None
-        pair = [node, statement.value]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not writing.op.startswith("_"):
+        return [node, statement.value] if isinstance(statement, ast.Assign) else []
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not writing.op.startswith("_"):
         operand = next((a for a in node.args), next((k.value for k in node.keywords if k.arg == "other"), None))
-        if operand is None:
-            return None
-        pair = [node.func.value, operand]
-    elif isinstance(node, ast.Call) and len(node.args) >= 2:
-        pair = list(node.args[:2])
-    else:
-        return None
-    first, second = (ast.unparse(syntax.receiver(part)) for part in pair)
-    return first, second
+        return [node.func.value, operand] if operand is not None else []
+    if isinstance(node, ast.Call) and len(node.args) >= 2:
+        return list(node.args[:2])
+    return []

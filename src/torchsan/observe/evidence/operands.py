@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -40,7 +41,8 @@ class Operands:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         # Written memory that several slots hold: by what it was written, and where the second slot was filled.
-        self._marked: dict[int, tuple[Write, Step]] = {}
+        # The tensor is known weakly: while it lives, nothing else has its memory.
+        self._marked: dict[int, tuple[Write, Step, weakref.ref[Any]]] = {}
         # Pairs of write and read that were told: each side of a difference leads to the same one.
         self._told: set[tuple[Place | None, str, int]] = set()
         self._watching = False
@@ -68,7 +70,8 @@ class Operands:
         kept = min(
             group, key=lambda h: (h.step.kind != "item", h.step.kind != "local", is_a(h.value, torch.nn.Parameter))
         )
-        self._marked[memory] = (write, kept.step.without_frames())
+        live = next((h.value for h in group if is_tensor(h.value)), kept.value)
+        self._marked[memory] = (write, kept.step.without_frames(), weakref.ref(live))
         self._watch()
         for holding in group:
             self._differences(holding, write)
@@ -85,7 +88,7 @@ class Operands:
             if other is None or name in {n.id for n in ast.walk(other) if isinstance(n, ast.Name)}:
                 continue
             value = _memory_value(other, read, frame)
-            if value is not None and extent_of(value) == holding.extent:
+            if value is not None and extent_of(value) == holding.extent and value.shape == holding.value.shape:
                 taken = stored_at(holding.step, [frame])
                 self._tell(name, syntax.text_of(other), taken, write, read.place, "proved")
                 return
@@ -120,7 +123,10 @@ class Operands:
             return
         memory = memory_of(one)
         marked = self._marked.get(memory) if memory is not None else None
-        if marked is None or memory_of(other) != memory or extent_of(one) != extent_of(other):
+        if marked is None or memory_of(other) != memory or memory_of(marked[2]()) != memory:
+            return
+        # `x[:, None] - x[None, :]` has one memory on both sides, and compares each with all others.
+        if extent_of(one) != extent_of(other) or one.shape != other.shape:
             return
         frames = user_frames(frame, 1)
         if not frames:
@@ -128,7 +134,7 @@ class Operands:
         texts = _operand_texts(frames[0])
         if texts is None or texts[0] == texts[1]:
             return
-        write, step = marked
+        write, step, _ = marked
         taken = stored_at(step, user_frames(frame))
         place = place_in(frames[0].f_code, frames[0].f_lasti)
         direct = kind_of(frame.f_code) == USER

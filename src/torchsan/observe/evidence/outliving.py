@@ -75,7 +75,8 @@ class Outliving:
 
     def after(self, writing: Writing) -> None:
         """Remember what was left."""
-        (self._pure if writing.manner.of_the_value or _augments_places(writing) else self._fed).add(writing.site)
+        pure = writing.manner.of_the_value or _augments_places(writing) or _stores_what_is_there(writing)
+        (self._pure if pure else self._fed).add(writing.site)
         if writing.manner is Manner.REPLACED:
             self._resets.add(writing.site)
         if writing.extent is None or not isinstance(writing.written, ast.Name):
@@ -124,6 +125,7 @@ class Outliving:
                 # Reached through another object or a name of the function's own.
                 sure = writing.manner.of_the_value and writing.top.f_code.co_name != "<module>"
             name = step.above.part if step.above is not None else ""
+            sure = sure and not _asked_of_the_class(name, str(step.key), writing)
             yield SharedDefaultWritten(
                 Memory(str(step.key)), writing.event, "class", writing.top.f_code.co_qualname, name,
                 stored=_in_class(name, str(step.key), writing), certainty="proved" if sure else "possible",
@@ -282,6 +284,14 @@ def _in_class(owner: str, name: str, writing: Writing) -> Line | None:
     return None
 
 
+def _asked_of_the_class(owner: str, name: str, writing: Writing) -> bool:
+    """`Usage.counts`: whoever asks the class knows that its instances share it."""
+    for node in writing.file.within(writing.file.tree) if writing.file is not None else ():
+        if isinstance(node, ast.Attribute) and node.attr == name and syntax.text_of(node.value) in (owner, "cls"):
+            return True
+    return False
+
+
 def _is_parameter(writing: Writing, name: str) -> bool:
     code = writing.top.f_code
     return name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -304,6 +314,13 @@ def _augments_places(writing: Writing) -> bool:
         return False
     value = value_of(statement.value, writing.top)
     return isinstance(statement.value, ast.Constant) or type(value) in (int, float)
+
+
+def _stores_what_is_there(writing: Writing) -> bool:
+    """The second half of `x[:, 0] /= 2`, which stores the view that was changed where it lies."""
+    if writing.op != "__setitem__" or len(writing.args) < 3 or not is_tensor(writing.args[2]):
+        return False
+    return extent_of(writing.args[2]) == writing.target
 
 
 def _has_tensor(writing: Writing) -> bool:

@@ -14,7 +14,7 @@ from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import is_out
-from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
+from torchsan.observe.holders.resolving import root_name
 from torchsan.observe.objects import is_a, is_tensor, sequence_of
 from torchsan.observe.recorder import Recorder
 
@@ -98,21 +98,14 @@ class WriteProof:
 
     def _folded_root(self, writing: Writing, extent: Extent) -> torch.Tensor | None:
         """`rows` for `rows[i].add_(1)`, when the rows are one memory."""
-        root = root_name(writing.node) if writing.written is not None else ""
-        if not root or writing.file is None or writing.node is None:
-            return None
-        value: Any = _by_name(root, writing)
-        if value is writing.tensor:
-            found = syntax.origin(writing.file, writing.node, root)
-            if found is None or not isinstance(found[1], (ast.Subscript, ast.Name)):
-                return None
-            value = _by_name(root_name(found[1]), writing)
-        if not is_tensor(value) or value is writing.tensor or value.numel() > MAX_ELEMENTS:
-            return None
-        whole = extent_of(value)
-        if whole is None or not whole.folded() or not whole.meets(extent):
-            return None
-        return value if value.numel() > writing.tensor.numel() else None
+        for ancestor in writing.lineage:
+            value = ancestor.value
+            if not is_tensor(value) or value is writing.tensor or value.numel() > MAX_ELEMENTS:
+                continue
+            whole = extent_of(value)
+            if whole is not None and whole.folded() and whole.meets(extent) and value.numel() > writing.tensor.numel():
+                return value
+        return None
 
     def _others_changed(self, writing: Writing, whole: torch.Tensor, earlier: torch.Tensor) -> None:
         with _undisturbed():
@@ -120,11 +113,6 @@ class WriteProof:
         extent = extent_of(whole)
         if extent is not None and changed > writing.tensor.numel():
             self._tell_overlap(writing, extent, tuple(whole.shape))
-
-
-def _by_name(name: str, writing: Writing) -> Any:
-    value = value_of(ast.Name(name, ast.Load()), writing.top) if name else NOTHING
-    return None if value is NOTHING else value
 
 
 def _operands(writing: Writing) -> tuple[Any, ...]:

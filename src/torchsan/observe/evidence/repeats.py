@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from types import FrameType
 from typing import Any
@@ -14,10 +14,9 @@ import torch
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
-from torchsan.observe.holders.census import Census, Holding
+from torchsan.observe.holders.census import Census, Holding, Step
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import reads_elsewhere
-from torchsan.observe.holders.resolving import NOTHING, value_of
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings, by_extent, differed
 from torchsan.observe.names import local_names
@@ -60,9 +59,11 @@ class Repeats:
                 shared = memory_of(pair[0].value) in self._resources and _below_an_object(pair[0])
                 self._tell(pair, len(family), census, frames, writing, "possible" if shared else "proved")
                 return
-            if writing is not None and len(family) >= 2 and self._one_for_all(family, writing):
-                self._tell((family[0], family[-1]), len(family), census, frames, writing, "proved")
-                return
+            if writing is not None and len(family) >= 2:
+                sure = self._one_for_all(family, writing)
+                if sure is not None:
+                    self._tell((family[0], family[-1]), len(family), census, frames, writing, sure)
+                    return
         if len(siblings) >= 2 and not is_a(group[0].value, torch.nn.Parameter):
             pair = self._different(group)
             if pair is not None and _same_namespace(*pair):
@@ -94,13 +95,20 @@ class Repeats:
         manner = self.manners.get(memory_of(pair[0].value) or 0)
         return "proved" if manner is not None and manner.of_the_value else "possible"
 
-    def _one_for_all(self, family: list[Holding], writing: Writing) -> bool:
-        """`[buffer] * n` whose entries are then written one by one: each write changes all of them."""
-        if is_a(family[0].value, torch.nn.Parameter) or writing.extent is None:
-            return False
-        if family[0].extent != writing.extent or len({h.step.owner for h in family}) != 1:
-            return False
-        return any(_taken_from(family[0], writing, frame) for frame in writing.frames[:4])
+    def _one_for_all(self, family: list[Holding], writing: Writing) -> Sure | None:
+        """`[buffer] * n`, or one buffer under each of n objects, written entry by entry: each write changes all."""
+        slots = list({holding.slot: holding for holding in family if holding.extent == writing.extent}.values())
+        if len(slots) < 2 or is_a(slots[0].value, torch.nn.Parameter):
+            return None
+        container = _where_they_part(slots[0], slots[1])
+        if container is None or not any(id(a.value) == container and a.each for a in writing.lineage):
+            return None
+        between = {step.kind for step in _below(slots[0], container)}
+        if between <= {"item"}:
+            return "proved" if writing.manner.reads or (len(between) == 1 and _is_entry(slots[0], container)) else None
+        if not writing.manner.reads:
+            return None if writing.manner is not Manner.REPLACED else "possible"
+        return "proved" if "grad" in between or writing.manner is Manner.TRANSFORMED else "possible"
 
     # -- telling ------------------------------------------------------------------------------------
 
@@ -130,24 +138,25 @@ class Repeats:
         self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, used, "list", shown or "a list", entries, sure))
 
 
-def _taken_from(entry: Holding, writing: Writing, frame: FrameType) -> bool:
-    """Does this frame reach what is written by an index into the container, or by a loop over it?"""
-    at = frame_place(frame)
-    file = syntax.file_of(at.path)
-    node = file.at(at) if file else None
-    if file is None or node is None:
-        return False
-    names = [n for n, v in local_names(frame).items() if v is writing.tensor]
-    origins = [syntax.origin(file, node, name) for name in names]
-    written = syntax.written_expression(node, file) if frame is writing.top else None
-    expressions = [found[1] for found in origins if found is not None] + ([written] if written is not None else [])
-    for expression in expressions:
-        while isinstance(expression, ast.Subscript):
-            expression = expression.value
-        held = value_of(expression, frame)
-        if held is not NOTHING and id(held) == entry.step.owner:
-            return True
-    return False
+def _where_they_part(one: Holding, other: Holding) -> int | None:
+    """The container of which the two slots are below different entries."""
+    owners = {step.owner: step.key for step in one.step.up() if step.kind == "item"}
+    for step in other.step.up():
+        if step.kind == "item" and step.owner in owners:
+            return step.owner if owners[step.owner] != step.key else None
+    return None
+
+
+def _below(holding: Holding, container: int) -> Iterator[Step]:
+    """The steps from an entry of the container down to the slot."""
+    for step in holding.step.up():
+        yield step
+        if step.owner == container and step.kind == "item":
+            return
+
+
+def _is_entry(holding: Holding, container: int) -> bool:
+    return holding.step.owner == container
 
 
 def _below_an_object(holding: Holding) -> bool:

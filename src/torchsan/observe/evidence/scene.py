@@ -17,7 +17,9 @@ from torchsan.observe import expressions as syntax
 from torchsan.observe.constructors import constructor_of
 from torchsan.observe.holders.census import Census
 from torchsan.observe.holders.extents import Extent, contents, extent_of
+from torchsan.observe.holders.lineage import Ancestor, lineage
 from torchsan.observe.holders.manner import Manner, manner_of
+from torchsan.observe.holders.resolving import value_of
 from torchsan.observe.refusals import callers_of, whole_statement, written_name
 from torchsan.observe.sites import Site, frame_place
 
@@ -115,6 +117,21 @@ class Writing:
         return syntax.written_expression(self.node, self.file)
 
     @cached_property
+    def lineage(self) -> list[Ancestor]:
+        """Through what the line reaches the memory, out to its callers."""
+        start, node = self.written, self.node
+        if isinstance(node, ast.AugAssign):
+            start = node.target
+        elif isinstance(node, ast.Subscript):
+            start = node
+        elif isinstance(node, ast.Call) and start is None:  # a library writes an argument of this call
+            passed = [*node.args, *(k.value for k in node.keywords)]
+            start = next((a for a in passed if value_of(syntax.receiver(a), self.top) is self.tensor), None)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _ends_in(node.func.value, start):
+            start = node.func.value
+        return list(lineage(start, self.frames))
+
+    @cached_property
     def name(self) -> str:
         return written_name(self.site.place)
 
@@ -122,6 +139,10 @@ class Writing:
     def top(self) -> FrameType:
         """The user's frame that writes, or that calls the library which does."""
         return self.frames[0]
+
+
+def _ends_in(node: ast.expr, receiver: ast.expr | None) -> bool:
+    return receiver is not None and syntax.receiver(node) is receiver
 
 
 def _is_constant(node: ast.expr) -> bool:

@@ -21,6 +21,6 @@ different when they were stored and are equal now have lost their values. These 
 reference would make sense too, the finding is `possible`, and hidden unless it is asked for.
 
 **What it costs.** A census walks what is reachable from the user's own frames and modules. It is taken at the first
-visits of a writing line and then ever more rarely, and all of them together stay within a share of the run's time
-(`budget`).
+visits of a writing line and then ever more rarely, and all of them together stay within a share of the process's
+time (`schedule`).
 """

@@ -18,18 +18,27 @@ from typing import Any, Literal
 
 import torch
 
-from torchsan.observe.holders.extents import Extent, extent_of, holds_arrays
+from torchsan.observe.holders.extents import Extent, extent_of, holds_arrays, lies_in, stretches_of
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import attributes_of, class_attribute, class_members, entries_of, is_a, is_tensor
+from torchsan.observe.objects import (
+    attributes_of,
+    class_attribute,
+    class_members,
+    entries_of,
+    is_a,
+    is_tensor,
+    items_of,
+)
 from torchsan.observe.sites import USER, kind_of, kind_of_path, user_frames
 
 Kind = Literal["local", "global", "attribute", "item", "default", "cell", "class", "cache", "young", "grad"]
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 9
 MAX_KINDS = 10_000
+MAX_OTHER_WAYS = 64
 # Of longer containers the first and the last entries are looked at.
 FIRST, LAST = 16, 48
-_OPENED = ("torch.nn", "torch.utils.data", "torchvision.transforms", "queue")
+_OPENED = ("torch.nn", "torch.optim", "torch.utils.data", "torchvision.transforms", "queue")
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 _Cached = type(functools.lru_cache(maxsize=1)(lambda: None))
 bases_of = type.__dict__["__mro__"].__get__
@@ -127,12 +136,13 @@ class Census:
         return [h for h in self.holdings if h.extent.meets(extent)]
 
 
-def take_census(frame: FrameType | None, *, young: Any = None) -> Census:
+def take_census(frame: FrameType | None, *, young: Any = None, around: Iterable[Any] | None = None) -> Census:
     """All holders that the user's frames at and above this one, and the user's modules, can reach.
 
     `young`: a tensor to look for in containers that no name holds yet, as the list that `list(generator)` is making.
+    `around`: only holders of the memory of these are wanted.
     """
-    walk = _Walk()
+    walk = _Walk(None if around is None else stretches_of(around))
     frames = user_frames(frame, 24)
     namespaces = list(_namespaces(frames))
     # Functions and classes first, so that what they keep is known as theirs and not by the name of who uses it.
@@ -155,6 +165,7 @@ def take_census(frame: FrameType | None, *, young: Any = None) -> Census:
                 if not name.startswith("__"):
                     walk.add(value, Step(None, name, "global", id(namespace), name))
     walk.run()
+    walk.add_other_ways()
     if young is not None:
         walk.add_young(young)
     return walk.census
@@ -225,31 +236,52 @@ def _of_the_user(kind: type) -> bool:
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, around: list[tuple[int, int]] | None = None) -> None:
         self.census = Census()
+        self._around = around
         self._queue: deque[tuple[Any, int, Step]] = deque()
         self._met: set[int] = set()
+        # A second way to what was met before, as an entry of a container: `tracks[2]` for the `self` that is running.
+        self._other_ways: dict[int, tuple[Any, Step]] = {}
 
     def add(self, value: Any, step: Step) -> None:
         way = _way_of(type(value))
         if way == _PASSED:
             return
         if way == _MEMORY:
-            extent = extent_of(value)
-            if extent is not None:
-                self.census.holdings.append(Holding(step, value, extent))
-                self._add_gradient(value, step)
-        elif step.depth < MAX_DEPTH and id(value) not in self._met:
+            self._hold(value, step)
+            # A gradient is held by its tensor, which adds to it at every backward.
+            if type(value) in _WITH_GRADIENT and value.requires_grad and value.is_leaf and value.grad is not None:
+                self._hold(value.grad, Step(step, ".grad", "grad", id(value), "grad", step.depth + 1))
+        elif id(value) in self._met:
+            if step.kind == "item" and self._around is not None:
+                self._other_ways.setdefault(id(value), (value, step))
+        elif step.depth < MAX_DEPTH:
             self._met.add(id(value))
             self._queue.append((value, way, step))
 
-    def _add_gradient(self, value: Any, step: Step) -> None:
-        """A gradient is held by its tensor, which adds to it at every backward."""
-        if type(value) in _WITH_GRADIENT and value.requires_grad and value.is_leaf:
-            extent = extent_of(value.grad) if value.grad is not None else None
-            if extent is not None:
-                way = Step(step, ".grad", "grad", id(value), "grad", step.depth + 1)
-                self.census.holdings.append(Holding(way, value.grad, extent))
+    def _hold(self, value: Any, step: Step) -> None:
+        if self._around is not None and not lies_in(value, self._around):
+            return
+        extent = extent_of(value)
+        if extent is not None:
+            self.census.holdings.append(Holding(step, value, extent))
+
+    def add_other_ways(self) -> None:
+        """The same slots again, by the ways that lead through containers."""
+        ways: dict[int, Step] = {}
+        for value, step in self._other_ways.values():
+            ways[id(value)] = step
+            if is_a(value, torch.nn.Module):
+                ways.update((id(part), step) for part in attributes_of(value).values() if is_a(part, dict))
+        for holding in list(self.census.holdings)[:MAX_OTHER_WAYS]:
+            below: list[Step] = []
+            for step in holding.step.up():
+                below.append(step)
+                way = ways.get(step.owner)
+                if way is not None and way is not step.above:
+                    self.census.holdings.append(Holding(_joined(way, below), holding.value, holding.extent))
+                    break
 
     def run(self) -> None:
         count = 0
@@ -295,6 +327,9 @@ class _Walk:
 
     def _open_object(self, value: Any, step: Step) -> None:
         self._count(type(value))
+        if is_a(value, torch.optim.Optimizer) and not _of_the_user(type(value)):
+            self._open_optimizer(value, step)
+            return
         for name, item in attributes_of(value).items():
             self._below(item, step, f".{name}", "attribute", id(value), name)
         for cls in bases_of(type(value)):
@@ -306,6 +341,17 @@ class _Walk:
                         continue  # not bound yet
                     self._below(item, step, f".{name}", "attribute", id(value), name)
 
+    def _open_optimizer(self, optimizer: torch.optim.Optimizer, step: Step) -> None:
+        """Its options, which may be tensors. The parameters are the model's, and the state is its own affair."""
+        groups = attributes_of(optimizer).get("param_groups")
+        for index, (_, group) in enumerate(items_of(groups)):
+            way = Step(step, f".param_groups[{index}]", "item", id(groups), index, step.depth + 1)
+            if id(group) in self._met:
+                self.add(group, way)
+            for key, item in entries_of(group):
+                if key != "params":
+                    self._below(item, way, f"['{key}']", "item", id(group), key)
+
     def _open_module(self, module: torch.nn.Module, step: Step) -> None:
         self.census.modules.append((step, module))
         self._count(type(module))
@@ -315,7 +361,7 @@ class _Walk:
                     self._below(inner, step, f".{key}", "attribute", id(item), key)
             elif not (name.startswith("_") and "hooks" in name):
                 self._below(item, step, f".{name}", "attribute", id(module), name)
-            elif is_a(item, dict):
+            elif is_a(item, dict) and item:
                 for hook in list(dict.values(item)):  # what hooks have captured
                     self._below(hook, step, "", "attribute", id(item), id(hook))
 
@@ -335,6 +381,8 @@ class _Walk:
         if type(value) is FunctionType:
             if kind_of(value.__code__) == USER:
                 self._open_function(value, step)
+            else:  # what a decorator of a library has wrapped
+                self._below(attributes_of(value).get("__wrapped__"), step, "", step.kind, id(value), "__wrapped__")
         elif is_a(value, functools.partial):
             for index, item in enumerate((*value.args, *value.keywords.values())):
                 self._below(item, step, f"({index})", "cell", id(value), index)
@@ -394,6 +442,14 @@ class _Walk:
             if is_tensor(inner) and extent_of(inner) == wanted:
                 step = Step(None, f"[{index}]", "young", id(value), index)
                 self.census.holdings.append(Holding(step, inner, wanted))
+
+
+def _joined(above: Step, below: list[Step]) -> Step:
+    """The same steps, innermost first, on another way."""
+    for step in reversed(below):
+        function: Any = step.function
+        above = Step(above, step.part, step.kind, step.owner, step.key, above.depth + 1, step.frame, function)
+    return above
 
 
 def _ends(values: Any) -> Iterator[tuple[int, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -122,6 +123,32 @@ def _extent(address: int, shape: tuple[int, ...], strides: tuple[int, ...], item
         return None
     kept = [(int(n), int(s)) for n, s in zip(shape, strides, strict=True) if n != 1]
     return Extent(address, tuple(n for n, _ in kept), tuple(s for _, s in kept), item)
+
+
+def stretches_of(values: Iterable[Any]) -> list[tuple[int, int]]:
+    """The memory that these tensors lie in: the first byte of each, and the first behind it."""
+    found = set()
+    for value in values:
+        if is_tensor(value) and is_plain(value):
+            try:
+                storage = value.untyped_storage()
+                found.add((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
+            except Exception:
+                continue  # no memory of its own
+        elif isinstance(value, (list, tuple)):
+            found.update(stretches_of(value))
+    return sorted(found)
+
+
+def lies_in(value: Any, stretches: list[tuple[int, int]]) -> bool:
+    """Does a tensor begin in one of these? Answered in a hurry: True where it takes more than a look."""
+    if type(value) not in _HONEST:
+        return True
+    try:
+        address = value.data_ptr()
+    except Exception:
+        return True
+    return any(low <= address < high for low, high in stretches)
 
 
 def version_of(value: Any) -> int | None:

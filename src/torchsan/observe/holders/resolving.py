@@ -26,13 +26,21 @@ def _value(node: ast.AST | None, names: dict[str, Any], namespace: dict[str, Any
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, names, namespace)
         return NOTHING if owner is NOTHING else attribute(owner, node.attr)
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        owner = _value(node.value, names, namespace)
-        key = node.slice.value
-        if type(owner) is dict:
-            return owner.get(key, NOTHING)
-        if (type(owner) is list or type(owner) is tuple) and isinstance(key, int) and -len(owner) <= key < len(owner):
-            return owner[key]
+    if isinstance(node, ast.Subscript):
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else _value(node.slice, names, namespace)
+        return entry(_value(node.value, names, namespace), key) if type(key) in (int, str) else NOTHING
+    return NOTHING
+
+
+def entry(owner: Any, key: Any) -> Any:
+    """An entry of a plain container, or of a container of modules."""
+    if is_a(owner, torch.nn.Module):
+        owner = dict(entries_of(attributes_of(owner).get("_modules")))
+        key = str(key)
+    if is_a(owner, dict):
+        return dict.get(owner, key, NOTHING)
+    if (type(owner) is list or type(owner) is tuple) and type(key) is int and -len(owner) <= key < len(owner):
+        return owner[key]
     return NOTHING
 
 

@@ -1,7 +1,7 @@
 """Watches for memory that has several holders: at writes, steps, backward passes and where NumPy is handed memory.
 
 The model is in `observe.holders`; what counts as evidence in `observe.evidence`. A line is looked at closely at its
-first visits and then at ever rarer ones, within a budget of time.
+first visits and then at ever rarer ones, within a share of the process's time.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ import torch
 
 from torchsan import compat
 from torchsan.model.events import Event, GradientEdited, Line, Memory, Write
-from torchsan.observe.evidence import callers, itself, twins
+from torchsan.observe.evidence import anyone, callers, itself, twins
 from torchsan.observe.evidence.exchanges import Exchanges
 from torchsan.observe.evidence.operands import Operands
 from torchsan.observe.evidence.outliving import Outliving
 from torchsan.observe.evidence.proofs import WriteProof
 from torchsan.observe.evidence.repeats import Repeats
+from torchsan.observe.evidence.restored import Restored
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.foreign_writes import lines_that_write
-from torchsan.observe.holders.budget import Budget
 from torchsan.observe.holders.census import Census, take_census
 from torchsan.observe.holders.extents import extent_of
+from torchsan.observe.holders.schedule import Schedule
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.ledger import Stepped, Written
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import is_a, is_tensor
+from torchsan.observe.objects import attributes_of, entries_of, is_a, is_tensor
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
-from torchsan.observe.sites import Site, frame_place, user_frames
+from torchsan.observe.sites import TORCH, Site, frame_place, kind_of, site_of, user_frames
 from torchsan.observe.tensors import is_plain, memory_of
 
 # How many hold a gradient when no other path of backward needs it: in a hook the engine and the hook, in the backward
@@ -61,18 +62,18 @@ class AliasWatch:
         self.recorder = recorder
         # How many references to the written tensor the sensor that asks us has itself.
         self.sensor_holds = 0
-        self.budget = Budget()
+        self.schedule = Schedule()
         self.takings = Takings()
         self.proof = WriteProof(recorder)
         self.exchanges = Exchanges(recorder)
         self.outliving = Outliving(recorder)
         self.operands = Operands(recorder)
+        self.restored = Restored(recorder)
         self.repeats = Repeats(recorder, self.takings, self._last_write)
         # Lines at which another sensor has told of an alias already.
         self.told: set[tuple[CodeType, int]] = set()
         self._followed: set[Site] = set()
         self._exposed: tuple[Site, str] | None = None
-        self._visits: dict[object, int] = {}
         self._census: Census | None = None
         recorder.aliases = self
 
@@ -102,7 +103,7 @@ class AliasWatch:
         if self.recorder.backward is not None:
             self._gradient_edited(op, site, tensor, memory, frames[0])
             return None
-        if not self.budget.allows():
+        if _keeps_its_own(tensor, frame) or not self.schedule.allows(site):
             return None
         with self._looking():
             writing = Writing(op, site, tensor, args, kwargs or {}, original, frame, frames, seen)
@@ -112,7 +113,7 @@ class AliasWatch:
         proof = self.proof.before(writing)
         self.exchanges.before(writing)
         young = writing.tensor if self._being_collected(writing) else None
-        census = writing.census = take_census(writing.frame, young=young)
+        census = writing.census = take_census(writing.frame, young=young, around=(writing.tensor, *writing.args))
         self.takings.note(census)
         self.repeats.manners[memory] = writing.manner
         self.repeats.look(census, writing.frames, writing)
@@ -122,9 +123,11 @@ class AliasWatch:
         _ = writing.before  # looked at now, compared after the write
         events = [*self._first(callers.events_of(writing)), *self._first(self.outliving.events_of(writing))]
         events += self._first(self.exchanges.windows(writing))
+        if not events:
+            events += self._first(anyone.events_of(writing))
         always = self._first(self.outliving.edits_of(writing))
         if (writing.site.code, writing.site.lasti) not in self.told:
-            always += self._first(itself.events_of(writing, self.takings))
+            always += self._first(itself.events_of(writing, self.takings, self._last_write))
         writing.census = Census()  # nothing that it found may live longer
         return Token(writing, events, always, proof)
 
@@ -137,7 +140,7 @@ class AliasWatch:
     def _being_collected(self, writing: Writing) -> bool:
         """May a container that no name holds yet be taking what this function hands out?"""
         making = any(f.f_code.co_flags & _MAKING or f.f_code.co_name == "<listcomp>" for f in writing.frames)
-        return writing.seen >= 1 and (making or (writing.seen < 4 and self.budget.spare()))
+        return writing.seen >= 1 and (making or (writing.seen < 4 and self.schedule.spare()))
 
     def after(self, token: Token) -> None:
         with self._looking():
@@ -150,19 +153,11 @@ class AliasWatch:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """Our own work: on the budget, with no graph, and seen by no mode of the program's."""
-        with self.budget.looking(), compat.unseen(), torch.no_grad():
+        """Our own work: on its share of the time, with no graph, and seen by no mode of the program's."""
+        with self.schedule.looking(), compat.unseen(), torch.no_grad():
             yield
 
     # -- other moments ------------------------------------------------------------------------------
-
-    def due(self, key: object) -> bool:
-        """Is this visit of a step, a backward or a line that hands out memory one to look at?"""
-        seen = self._visits.get(key, 0)
-        self._visits[key] = seen + 1
-        if seen < 4 or seen & (seen - 1) == 0:
-            return self.budget.allows()
-        return self.budget.spare()
 
     def look_around(self, frame: FrameType | None) -> Census:
         """Note who holds what, and tell of histories whose entries have become one."""
@@ -174,7 +169,7 @@ class AliasWatch:
 
     def before_step(self, optimizer: Any, frame: FrameType) -> None:
         self._census = None
-        if self.due(("step", id(optimizer))):
+        if self.schedule.due(("step", site_of(frame))):
             with self._looking():
                 self._census = self.look_around(frame)
 
@@ -189,10 +184,14 @@ class AliasWatch:
             silent = self.recorder.ledger.silent
             for event in twins.events_of(optimizer, census, step.memories, write, frames, silent):
                 self.recorder.emit(event)
+            for event in anyone.stepped(census, step.memories, write, frames, self.takings):
+                self.recorder.emit(event)
+            for event in anyone.shared_buffers(census, write, frames):
+                self.recorder.emit(event)
 
     def before_backward(self, frame: FrameType) -> None:
         """Gradients that are kept as references are about to be added to."""
-        if self.due("backward"):
+        if self.schedule.due(("backward", site_of(frame))):
             with self._looking():
                 census = self.look_around(frame)
                 frames = user_frames(frame)
@@ -204,19 +203,27 @@ class AliasWatch:
     def handed_out(self, tensor: Any, site: Site, how: str, frame: FrameType) -> None:
         """Memory was handed to or taken from NumPy: its writes are not seen, its values are."""
         self._exposed = (site, how)
-        if self.due(("handed", site)):
+        if self.schedule.due(("handed", site)):
             with self._looking():
                 census = self.look_around(frame)
                 for event in self._first(self.outliving.handed_out(tensor, site, how, census, user_frames(frame))):
                     self.recorder.emit(event)
 
+    def data_set(self, tensor: torch.Tensor, value: Any, memory: int, frame: FrameType, *, again: bool) -> None:
+        """`p.data = value`. `again`: the memory is the one that the parameter had."""
+        if not again:
+            self.restored.given(tensor, memory)
+        elif self.schedule.due(("set", site_of(frame))):
+            with self._looking():
+                self.restored.given_again(tensor, value, frame)
+
     def finish(self) -> None:
         """The program has ended: look at what its modules still hold."""
-        if self.budget.allows():
+        if self.schedule.at_the_end():
             with self._looking():
                 self.look_around(None)
-        if self.budget.remark:
-            self.recorder.report.notes.append(self.budget.remark)
+        if self.schedule.remark:
+            self.recorder.report.notes.append(self.schedule.remark)
         self.takings.clear()
 
     # -- helpers ------------------------------------------------------------------------------------
@@ -267,3 +274,13 @@ def _is_argument(memory: int, frame: FrameType) -> bool:
     code, values = frame.f_code, local_names(frame)
     held = (values.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
     return any(memory_of(value) == memory for value in held if is_tensor(value))
+
+
+def _keeps_its_own(tensor: torch.Tensor, frame: FrameType) -> bool:
+    """Does a layer of torch's write one of its own buffers, as batch norm counts its batches?"""
+    if kind_of(frame.f_code) != TORCH:
+        return False
+    module = local_names(frame).get("self")
+    if not is_a(module, torch.nn.Module):
+        return False
+    return any(buffer is tensor for _, buffer in entries_of(attributes_of(module).get("_buffers")))

@@ -130,11 +130,22 @@ class ExposureSensor:
             base.__set__(tensor, value)
             self._by_tensor.pop(id(tensor), None)
             # `p.data *= 2` writes in place and then assigns the same memory to itself.
-            if memory_of(tensor) != memory:
+            again = memory_of(tensor) == memory
+            if not again:
                 self.replaced()
                 self._data_replaced(tensor, before, _getframe(1))
+            if is_a(tensor, torch.nn.Parameter) and tensor is not value:
+                self._data_set(tensor, value, _getframe(1), again)
 
         return data
+
+    @shield
+    def _data_set(self, tensor: Any, value: Any, frame: FrameType, again: bool) -> None:
+        memory = memory_of(tensor)
+        if not self.recorder.active or self.recorder.paused or self.recorder.aliases is None or memory is None:
+            return
+        if is_plain(tensor) and is_plain(value):
+            self.recorder.aliases.data_set(tensor, value, memory, frame, again=again)
 
     @shield
     def _data_replaced(self, tensor: Any, before: int, frame: FrameType) -> None:

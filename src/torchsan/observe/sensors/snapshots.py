@@ -14,7 +14,7 @@ import torch
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.ledger import Written
-from torchsan.observe.objects import entries_of, is_a, is_tensor, tensors_of
+from torchsan.observe.objects import attributes_of, entries_of, is_a, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import USER, Site, kind_of, site_of
 from torchsan.observe.tensors import is_plain, memory_of
@@ -48,6 +48,9 @@ class SnapshotSensor:
         module = torch.nn.Module
         patches.set(module, "state_dict", self._state_dict(module.state_dict))
         patches.set(module, "load_state_dict", self._load(module.load_state_dict))
+        optimizer = torch.optim.Optimizer
+        patches.set(optimizer, "state_dict", self._state_of_optimizer(optimizer.state_dict))
+        patches.set(optimizer, "load_state_dict", self._load_optimizer(optimizer.load_state_dict))
         patches.set(torch, "save", self._save(torch.save))
 
     def close(self) -> None:
@@ -71,6 +74,25 @@ class SnapshotSensor:
         def load_state_dict(module: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
             self._loading(module, state_dict, sys._getframe(1))
             return original(module, state_dict, *args, **kwargs)
+
+        load_state_dict.__doc__ = original.__doc__
+        return load_state_dict
+
+    def _state_of_optimizer(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def state_dict(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(optimizer, *args, **kwargs)
+            frame = sys._getframe(1)
+            if kind_of(frame.f_code) == USER:
+                self._remember(_flat_state(result), frame)
+            return result
+
+        state_dict.__doc__ = original.__doc__
+        return state_dict
+
+    def _load_optimizer(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_state_dict(optimizer: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            self._restoring(optimizer, state_dict, sys._getframe(1))
+            return original(optimizer, state_dict, *args, **kwargs)
 
         load_state_dict.__doc__ = original.__doc__
         return load_state_dict
@@ -141,6 +163,21 @@ class SnapshotSensor:
         self._tell(snapshot, state, frame, "proved" if onto_itself or snapshot.retaken else "possible")
 
     @shield
+    def _restoring(self, optimizer: Any, state: Any, frame: FrameType) -> None:
+        """An optimizer gets its own momenta back: they have gone on changing."""
+        if not self.recorder.active or self.recorder.paused or not is_a(state, dict):
+            return
+        flat = _flat_state(state)
+        first = _first_tensor(flat)
+        snapshot = self._taken.get(id(first))
+        if first is None or snapshot is None or snapshot.first() is not first:
+            return
+        own = {memory_of(t) for t in _flat_state(attributes_of(optimizer)).values()}
+        moved = [t for k, t in flat.items() if is_plain(t) and snapshot.tensors.get(k, (0, t._version))[1] < t._version]
+        if any(memory_of(tensor) in own for tensor in moved):
+            self._tell(snapshot, flat, frame, "proved", "optimizer")
+
+    @shield
     def _saving(self, obj: Any, frame: FrameType) -> None:
         if not self.recorder.active or self.recorder.paused:
             return
@@ -149,17 +186,27 @@ class SnapshotSensor:
             if snapshot is not None:
                 self._tell(snapshot, state, frame, "proved" if snapshot.retaken else "possible")
 
-    def _tell(self, snapshot: Snapshot, state: Any, frame: FrameType, certainty: Sure) -> None:
+    def _tell(self, snapshot: Snapshot, state: Any, frame: FrameType, certainty: Sure, of: str = "") -> None:
         used = site_of(frame)
         if self.recorder.aliases is not None:
             self.recorder.aliases.told.add((used.code, used.lasti))
         memories = {memory_of(t) for _, t in entries_of(state) if is_tensor(t)}
-        step = next((s for s in reversed(self.recorder.ledger.steps) if s.memories & memories), None)
+        steps = reversed(self.recorder.ledger.steps)
+        step = next((s for s in steps if s.memories & memories or (of and s.number > snapshot.steps)), None)
         write = Write(step.name, "optimizer", Line(step.site.place)) if step is not None else None
         taken = Line(snapshot.site.place)
         name = snapshot.name or "state_dict()"
         line = Line(used.place)
-        self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, line, "state_dict", certainty=certainty))
+        self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, line, "state_dict", of, certainty=certainty))
+
+
+def _flat_state(state: Any) -> dict[str, Any]:
+    """The tensors that an optimizer keeps for its parameters, under one name each."""
+    found: dict[str, Any] = {}
+    held = dict(entries_of(state)).get("state")
+    for number, kept in enumerate(list(dict.values(held)) if is_a(held, dict) else []):
+        found.update((f"{number}.{name}", value) for name, value in entries_of(kept) if is_tensor(value))
+    return found
 
 
 def _first_tensor(state: dict[Any, Any]) -> torch.Tensor | None:

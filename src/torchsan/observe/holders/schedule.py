@@ -1,0 +1,72 @@
+"""When to look for holders: at lines that are new, then ever more rarely, within a share of the process's time."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from torchsan.observe.timing import Share
+
+# All looks together have this share of the process's time; lines that it has not met before have time of their own
+# besides, some once for every process and some for every such line. However often a block is watched, a line is new
+# but once.
+SHARE, ALLOWANCE, FOR_A_LINE = 0.02, 0.2, 0.02
+
+_share = Share(0.0, SHARE, started=0.0)
+_first_looks = Share(ALLOWANCE, 0.0)
+_known: set[object] = set()
+
+
+def _taken() -> bool:
+    return _share.taken() or _first_looks.taken()
+
+
+class Schedule:
+    """The looks of one watched block."""
+
+    def __init__(self) -> None:
+        self._new: set[object] = set()
+        self._visits: dict[object, int] = {}
+        self._refused = 0
+        self._payer = _share
+
+    def allows(self, line: object) -> bool:
+        """Is there time for a look at this line? One that an earlier block has looked at can wait."""
+        if line not in _known:
+            _known.add(line)
+            self._new.add(line)
+            _first_looks.earn(FOR_A_LINE)
+        return self._first() if line in self._new else self.spare()
+
+    def due(self, line: object) -> bool:
+        """The same for what happens at every step of a program, of which the first times are looked at."""
+        seen = self._visits.get(line, 0)
+        self._visits[line] = seen + 1
+        return self.allows(line) if seen < 4 or seen & (seen - 1) == 0 else self.spare()
+
+    def spare(self) -> bool:
+        self._payer = _share
+        return not _taken() and _share.spare()
+
+    def at_the_end(self) -> bool:
+        return self._first() if self._new else self.spare()
+
+    def looking(self) -> AbstractContextManager[None]:
+        return self._payer.spending()
+
+    def _first(self) -> bool:
+        if _taken():
+            return False
+        for self._payer in (_first_looks, _share):
+            if self._payer.allows():
+                return True
+        self._refused += 1
+        return False
+
+    @property
+    def remark(self) -> str:
+        if not self._refused:
+            return ""
+        return (
+            f"looking for other holders of written memory used up its share of the time ({SHARE:.0%} of the run) and "
+            f"was left out {self._refused} times: some aliases may not be told"
+        )

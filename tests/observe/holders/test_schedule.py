@@ -1,0 +1,71 @@
+"""Looking has a share of the process's time, new lines come first, and the report says when it is used up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from torchsan.observe.holders import schedule
+from torchsan.observe.timing import Share
+
+
+@pytest.fixture
+def process(monkeypatch) -> Share:
+    """A process that has just begun, with no time to give but what a new line earns."""
+    monkeypatch.undo()  # here shares are what they are
+    fresh = Share(0.0, 0.0)
+    monkeypatch.setattr(schedule, "_first_looks", fresh)
+    monkeypatch.setattr(schedule, "_share", Share(-1.0, 0.0))
+    monkeypatch.setattr(schedule, "_known", set())
+    return fresh
+
+
+def test_a_share_grows_with_the_run(monkeypatch):
+    monkeypatch.undo()
+    share = Share(allowance=0.5, share=0.1, started=time.process_time() - 10.0)
+    share.spent = 1.4
+    assert share.allows()
+    assert not share.spare()
+    share.spent = 1.7
+    assert not share.allows()
+
+
+def test_what_is_spent_is_charged_once(process):
+    with process.spending(), process.spending():
+        sum(range(100_000))
+    whole = process.spent
+    assert whole > 0
+    with process.spending():
+        pass
+    assert process.spent < 2 * whole
+
+
+def test_a_new_line_has_time_of_its_own(process):
+    block = schedule.Schedule()
+    assert block.allows("first")
+    process.spent = 1.5 * schedule.FOR_A_LINE
+    assert not block.allows("first")
+    assert block.allows("second")
+
+
+def test_a_line_is_new_but_once_in_a_process(process, monkeypatch):
+    assert schedule.Schedule().allows("line")
+    earned = process.allowance
+    later = schedule.Schedule()
+    assert not later.allows("line")
+    assert process.allowance == earned
+    assert later.remark == ""  # it was looked at before: nothing was left out
+    monkeypatch.setattr(schedule, "_share", Share(1.0, 0.0))
+    assert later.allows("line")
+
+
+def test_a_block_tells_what_it_left_out(process):
+    block = schedule.Schedule()
+    assert block.allows("line")
+    assert block.remark == ""
+    process.spent = 1.0
+    assert not block.allows("line")
+    assert not block.due("line")
+    assert "left out 2 times" in block.remark
+    assert schedule.Schedule().remark == ""

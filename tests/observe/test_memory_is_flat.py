@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import tracemalloc
 
@@ -21,7 +20,6 @@ STEPS, EARLY = 20 * MAX_STEPS, 2 * MAX_STEPS
 SHARES = {name: method for name, method in vars(Share).items() if name in ("allows", "granted")}
 # The native part keeps what it knows of a memory until it knows of too many.
 BOUNDED = {"native records", "native memories"}
-BUDGET = "torchsan.observe.holders.budget"
 OURS = os.path.join(os.path.dirname(torchsan.__file__), "*")
 
 
@@ -66,8 +64,6 @@ def test_ten_thousand_steps_leave_no_more_than_one_thousand(sensor, monkeypatch)
     # Looks have their share of the time, as in a real run.
     for name, method in SHARES.items():
         monkeypatch.setattr(Share, name, method)
-    if importlib.util.find_spec(BUDGET) is not None:
-        monkeypatch.setattr(f"{BUDGET}.ALLOWANCE", 0.1)
     weight, kept = torch.nn.Parameter(torch.ones(4)), torch.zeros(4)
     with torchsan.watch() as report:
         for _ in range(EARLY):

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-matrix lint bench docs page screenshots clean
+.PHONY: demo test native test-matrix lint bench docs page screenshots clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,8 +22,12 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+test: lint native
 	$(BIN)/python -m pytest -n 2
+
+# Where a C++ compiler is, tests of what is written run on both sensors; where none is, on the one in Python.
+native: $(STAMP)
+	@$(BIN)/torchsan native build || echo 'tests of the native part are left out'
 
 # The suite on every Python that is here (`TORCH="2.9.1 2.13.0"` for several versions of torch); prints a table.
 TORCH ?= 2.13.0

@@ -25,7 +25,7 @@ from torchsan.observe.recorder import Recorder
 from torchsan.processes.journal import Journal
 
 # The first steps of a run are looked at closely; what is measured is the rest.
-RANKS, WARM, STEPS = 2, 9, 6
+RANKS, WARM, STEPS = 2, 33, 12
 Step = Callable[[], None]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import os
 import signal
 import textwrap
 from collections.abc import Callable
@@ -20,6 +21,10 @@ from torchsan.model import Finding, Report
 settings.register_profile("torchsan", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("torchsan")
 
+# The suite keeps to the sensor in Python, which is what every machine has; tests that ask for `sensor` run on both.
+# `TORCHSAN_NATIVE=1 pytest` runs everything on the native part.
+os.environ.setdefault("TORCHSAN_NATIVE", "0")
+
 # A shell's background jobs ignore the interrupt, and so would the programs that are started from here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,6 +34,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks that have a share of the run's time are made, however slow the machine is."""
     monkeypatch.setattr("torchsan.observe.timing.Share.granted", lambda share: float("inf"))
+
+
+@pytest.fixture(params=["python", "native"])
+def sensor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """One of the two ways in which writes are seen; native only where it is built (`make native`)."""
+    from torchsan.observe import native
+
+    name: str = request.param
+    monkeypatch.setenv(native.SWITCH, "1" if name == "native" else "0")
+    if name == "native" and native.load() is None:
+        pytest.skip("the native part is not built")
+    return name
 
 
 @dataclass

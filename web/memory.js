@@ -5,7 +5,7 @@ function memoryTree(rows) {
     const line = row.path ? `${row.path}:${row.line}` : "(made in backward)";
     let node = root;
     node.bytes += row.bytes;
-    for (const name of [...(row.module ? row.module.split(".") : ["(outside of modules)"]), `${line}  ${row.what}`]) {
+    for (const name of [...(row.module ? row.module.split(".") : ["(outside of modules)"]), `${row.what}  ${line}`]) {
       if (!node.children.has(name)) node.children.set(name, { name, bytes: 0, children: new Map(), above: node });
       node = node.children.get(name);
       node.bytes += row.bytes;
@@ -67,7 +67,10 @@ function drawMemory(panel) {
   const box = make("div", { class: "icicle" });
   panel.replaceChildren(
     make("p", {}, make("b", {}, bytes(memory.kept_bytes)), ` kept for backward ${memory.peak_step} of ${memory.passes}; `,
-      `${bytes(memory.peak_bytes)} in live tensors when it began. A click goes into a module, a click on the top row comes back.`),
+      memory.followed
+        ? `${bytes(memory.peak_bytes)} at the peak of a step (${memory.followed.in_backward ? "in" : "outside of"} backward). `
+        : `${bytes(memory.peak_bytes)} in live tensors when it began. `,
+      `A click goes into a module, a click on the top row comes back.`),
     box,
     make("h3", {}, "Kept at each backward pass"),
     stepBars(memory.steps, memory.peak_step),

@@ -20,6 +20,8 @@ API, what it is used for, and what happens where it is missing:
 - `torch._C._len_torch_function_stack` and its kin: a look at calls while a collective is under way; without them memory
   that is touched too early is not seen.
 - `torch._C._storage_Use_Count`: whether anybody else holds a memory; without it a result thrown away is not seen.
+- `torch._C._len_torch_dispatch_stack`, `_get_dispatch_stack_at`: whether other modes are at work while the peak of a
+  step is followed; without them it is not followed.
 - `torch._dynamo.eval_frame._maybe_set_eval_frame`: stepping aside in compiled regions; without it we stay on.
 """
 
@@ -136,6 +138,17 @@ def function_modes() -> int:
     """How many torch function modes are in force in this thread."""
     count = getattr(torch._C, "_len_torch_function_stack", None)
     return int(count()) if count is not None else 1
+
+
+def dispatch_modes() -> int:
+    """How many dispatch modes are in force in this thread; some where that is not told."""
+    count = getattr(torch._C, "_len_torch_dispatch_stack", None)
+    return int(count()) if count is not None else 1
+
+
+def is_innermost_dispatch_mode(mode: Any) -> bool:
+    count = dispatch_modes()
+    return bool(count and torch._C._get_dispatch_stack_at(count - 1) is mode)
 
 
 def push_function_mode(mode: Any) -> None:

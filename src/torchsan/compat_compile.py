@@ -42,6 +42,12 @@ def is_loaded() -> bool:
     return package is not None and loaded and dynamo("output_graph") is not None
 
 
+def is_in_use() -> bool:
+    """Has dynamo looked at code of the program's? Its counters tell; where they are missing, being loaded tells."""
+    counters = getattr(dynamo("utils"), "counters", None)
+    return bool(counters.get("frames")) if counters is not None else is_loaded()
+
+
 def hooks() -> dict[str, tuple[Any, str]] | None:
     """Where to listen: name of the hook, owner and attribute. None where this torch has other places."""
     found = {

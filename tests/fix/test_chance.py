@@ -196,6 +196,20 @@ FOOLERS: dict[str, tuple[str, tuple[str, str]]] = {
         "shifted = attack(torch.randn(5, 3).requires_grad_())\n",
         ("x += 0.1 * x.grad.sign()", "x = x + 0.1 * x.grad.sign()"),
     ),
+    "another member of the list": (
+        "import torch\ndef sample():\n    x = torch.randn(3)\n    frames = [x]\n    for t in range(3):\n"
+        "        x.mul_(0.5).add_(t)\n        frames.append(x)\n    return frames\n"
+        "frames = sample()\nprint(sum((b - a).norm().item() for a, b in zip(frames, frames[1:])))\n",
+        ("frames.append(x)", "frames.append(x.clone())"),
+    ),
+    "another name in the caller": (
+        "import torch\nclass Env:\n    def __init__(self):\n        self.state = torch.zeros(3)\n"
+        "    def step(self, a):\n        self.state.mul_(0.9).add_(a)\n        return self.state\n"
+        "def collect(env, steps):\n    kept, obs = [], env.step(torch.randn(3))\n    for _ in range(steps):\n"
+        "        after = env.step(torch.randn(3))\n        kept.append((obs, after))\n        obs = after\n    return kept\n"
+        "print(sum(float((b - a).abs().sum()) for a, b in collect(Env(), 4)))\n",
+        ("kept.append((obs, after))", "kept.append((obs.clone(), after.clone()))"),
+    ),
     "the other kind of exit": (
         NET
         + "import sys\ndef step(x):\n    h = net(x)\n    h *= 0.5\n    return head(h), float(h.detach().abs().sum())\n"

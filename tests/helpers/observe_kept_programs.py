@@ -193,6 +193,231 @@ for step in range(10):
     update(loss)
     stack = torch.cat([stack, loss.reshape(1)])  # holds
 """,
+    "linked records": """
+@dataclasses.dataclass
+class Record:
+    loss: object
+    previous: object
+
+class Session:
+    newest = None
+
+    def step(self):
+        x, y = batch()
+        loss = (model(x) - y).pow(2).mean()
+        update(loss)
+        self.newest = Record(loss, self.newest)  # holds
+
+session = Session()
+for step in range(10):
+    session.step()
+""",
+    "linked tuples": """
+def train(steps):
+    chain = None
+    for step in range(steps):
+        x, y = batch()
+        loss = (model(x) - y).pow(2).mean()
+        update(loss)
+        chain = (loss, chain)  # holds
+    return chain
+
+train(10)
+""",
+    "sums of gradients with their graph": """
+class Importance:
+    def __init__(self, parameters):
+        self.value = [torch.zeros_like(p) for p in parameters]
+
+    def add(self, grads):
+        self.value = [v + g.pow(2) for v, g in zip(self.value, grads)]  # holds
+
+importance = Importance(list(model.parameters()))
+for step in range(10):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+    update(loss + 0.01 * sum(g.pow(2).sum() for g in grads))
+    importance.add(grads)
+""",
+    "log records": """
+import logging
+
+class Keep(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.records = []
+
+    def emit(self, record):
+        self.records.append(record)  # holds
+
+logger, handler = logging.getLogger("torchsan.test.kept"), Keep()
+logger.setLevel(logging.INFO)
+logger.propagate = False
+logger.addHandler(handler)
+for step in range(10):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    logger.info("loss %s", loss)
+logger.removeHandler(handler)
+""",
+    "hooks that pile up": """
+weight = model[2].weight
+def arm(loss):
+    def shrink(grad):
+        return grad / (1 + loss.detach())
+    weight.register_hook(shrink)  # holds
+
+for step in range(10):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    arm(loss)
+    update(loss)
+""",
+    "array of objects": """
+import numpy
+cells = numpy.empty((2, 6), dtype=object)
+for step in range(12):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    cells[step // 6, step % 6] = loss  # holds
+""",
+    "heap": """
+import heapq, itertools
+worst, count = [], itertools.count()
+def remember(out, loss):
+    heapq.heappush(worst, (-float(loss.detach()), next(count), out))  # holds
+
+for step in range(10):
+    x, y = batch()
+    out = model(x)
+    loss = (out - y).pow(2).mean()
+    update(loss)
+    remember(out, loss)
+""",
+    "queue": """
+import queue
+results = queue.Queue()
+for step in range(10):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    results.put({"step": step, "loss": loss})  # holds
+""",
+    "suspended generators": """
+def reporter(out):
+    yield out.shape
+    yield out.sum()
+
+jobs = []
+for step in range(10):
+    x, y = batch()
+    out = model(x)
+    update((out - y).pow(2).mean())
+    job = reporter(out)
+    next(job)
+    jobs.append(job)  # holds
+""",
+    "exceptions": """
+def risky(out):
+    raise ValueError("too large")
+
+failures = []
+for step in range(10):
+    x, y = batch()
+    out = model(x)
+    update((out - y).pow(2).mean())
+    try:
+        risky(out)
+    except ValueError as error:
+        failures.append(error)  # holds
+""",
+    "partial objects": """
+agenda = []
+for step in range(10):
+    x, y = batch()
+    out = model(x)
+    update((out - y).pow(2).mean())
+    agenda.append(functools.partial(print, out))  # holds
+""",
+    "attributes of samples": """
+class Sample:
+    def __init__(self):
+        self.x, self.seen = torch.randn(4), None
+
+samples = [Sample() for _ in range(40)]
+for step in range(12):
+    chunk = samples[3 * step : 3 * step + 3]
+    out = model(torch.stack([s.x for s in chunk]))
+    update(out.pow(2).mean())
+    for sample, value in zip(chunk, out.unbind()):
+        sample.seen = value  # holds
+""",
+    "buckets": """
+buckets = [[] for _ in range(4)]
+for step in range(16):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    buckets[step % 4].append(loss)  # holds
+""",
+    "in-place total": """
+total = torch.zeros(())
+for step in range(10):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    total.add_(loss)  # holds
+""",
+    "nonlocal chain": """
+def tracker():
+    newest = None
+
+    def note(value):
+        nonlocal newest
+        newest = {"value": value, "before": newest}  # holds
+
+    return note
+
+note = tracker()
+for step in range(10):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    note(loss)
+""",
+    "nodes": """
+nodes = set()
+for step in range(10):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    nodes.add(loss.grad_fn)  # holds
+""",
+    "attributes by step": """
+class Results:
+    pass
+
+results = Results()
+for step in range(10):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    setattr(results, f"loss_{step}", loss)  # holds
+""",
+    "default argument": """
+def improving(loss, seen=[]):
+    seen.append(loss)  # holds
+    return len(seen) < 2 or float(seen[-1].detach()) < float(seen[-2].detach())
+
+for step in range(10):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    improving(loss)
+""",
 }
 
 ON_PURPOSE = {
@@ -339,5 +564,164 @@ for t in range(40):
     h = cell(batch()[0], h)
     states.append(h)
 update(torch.stack(states).pow(2).mean())
+""",
+    "chain of three": """
+class Record:
+    def __init__(self, loss, previous):
+        self.loss, self.previous = loss, previous
+
+newest = None
+for step in range(16):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    newest = Record(loss, newest)
+    if newest.previous and newest.previous.previous:
+        newest.previous.previous.previous = None
+""",
+    "hooks that are removed": """
+weight = model[2].weight
+for step in range(12):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    handle = weight.register_hook(lambda grad, loss=loss: grad / (1 + loss.detach()))
+    update(loss)
+    handle.remove()
+""",
+    "weak references": """
+import weakref
+seen = weakref.WeakSet()
+for step in range(12):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    seen.add(loss)
+""",
+    "bounded heap": """
+import heapq, itertools
+worst, count = [], itertools.count()
+for step in range(20):
+    x, y = batch()
+    out = model(x)
+    loss = (out - y).pow(2).mean()
+    update(loss)
+    entry = (float(loss.detach()), next(count), out)
+    heapq.heappush(worst, entry) if len(worst) < 4 else heapq.heappushpop(worst, entry)
+""",
+    "the first five": """
+first, last = [], None
+for step in range(24):
+    x, y = batch()
+    last = (model(x) - y).pow(2).mean()
+    update(last)
+    if step < 5:
+        first.append(last)
+""",
+    "ring": """
+ring = [None] * 4
+for step in range(20):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    ring[step % 4] = loss
+""",
+    "delayed backward": """
+waiting = collections.deque()
+for step in range(16):
+    x, y = batch()
+    waiting.append((model(x) - y).pow(2).mean())
+    if len(waiting) > 3:
+        optimizer.zero_grad()
+        waiting.popleft().backward()
+""",
+    "read every third step": """
+pending, curve = [], []
+for step in range(18):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    pending.append(loss)
+    if step % 3 == 2:
+        curve += [float(one.detach()) for one in pending]
+        pending.clear()
+""",
+    "records of numbers": """
+import logging
+records = []
+class Keep(logging.Handler):
+    def emit(self, record):
+        records.append(record)
+
+logger, handler = logging.getLogger("torchsan.test.numbers"), Keep()
+logger.setLevel(logging.INFO)
+logger.propagate = False
+logger.addHandler(handler)
+for step in range(12):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    logger.info("loss %s", loss.item())
+logger.removeHandler(handler)
+""",
+    "array of numbers": """
+import numpy
+cells = numpy.empty(12, dtype=object)
+for step in range(12):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    update(loss)
+    cells[step] = loss.item()
+""",
+    "longer and longer": """
+cell = nn.RNNCell(4, 8)
+optimizer = torch.optim.SGD(cell.parameters(), lr=0.01)
+for epoch in range(12):
+    h, states = torch.zeros(16, 8), []
+    for t in range(epoch + 2):
+        h = cell(batch()[0], h)
+        states.append(h)
+    update(torch.stack(states).pow(2).mean())
+""",
+    "curvature products": """
+parameters = list(model.parameters())
+for step in range(10):
+    x, y = batch()
+    loss = (model(x) - y).pow(2).mean()
+    grads = torch.autograd.grad(loss, parameters, create_graph=True)
+    products = torch.autograd.grad(sum(g.sum() for g in grads), parameters, retain_graph=True)
+    update(loss)
+    last = [p.detach() for p in products]
+""",
+    "gradient cache in two passes": """
+for step in range(8):
+    chunks = [batch() for _ in range(4)]
+    with torch.no_grad():
+        outs = [model(x) for x, _ in chunks]
+    seeds = [o.clone().requires_grad_() for o in outs]
+    sum(s.pow(2).mean() for s in seeds).backward()
+    optimizer.zero_grad()
+    for (x, _), seed in zip(chunks, seeds):
+        model(x).backward(seed.grad)
+    optimizer.step()
+""",
+    "caches that are cleared": """
+@functools.lru_cache(maxsize=None)
+def embed(number):
+    return model(torch.full((2, 4), float(number)))
+
+for step in range(12):
+    update((embed(step) - embed(step + 1)).pow(2).mean())
+    embed.cache_clear()
+""",
+    "a model that grows": """
+layers = [nn.Linear(4, 4)]
+for stage in range(4):
+    optimizer = torch.optim.SGD([p for l in layers for p in l.parameters()], lr=0.01)
+    for step in range(4):
+        x, _ = batch()
+        for layer in layers:
+            x = torch.tanh(layer(x))
+        update(x.pow(2).mean())
+    layers.append(nn.Linear(4, 4))
 """,
 }

@@ -7,25 +7,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from tests.observe.generated_calls import TRIES, arguments, mutable_ops, stderr_closed
 
 import torchsan
-from torchsan.observe import native
 from torchsan.observe.api import current
 from torchsan.observe.tensors import memory_of
-
-SENSORS = ["python", "native"]
-
-
-@pytest.fixture(params=SENSORS)
-def sensor(request, monkeypatch):
-    if request.param == "python":
-        monkeypatch.setenv(native.SWITCH, "0")
-    elif native.load() is None:
-        pytest.skip("the native part is not built")
-    return request.param
 
 
 def by_op(op: Any, placed: list[Any], named: dict[str, Any]) -> None:

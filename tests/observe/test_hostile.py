@@ -77,6 +77,12 @@ lazy.__dict__["__file__"] = __file__
 sys.modules["hostile_lazy"] = lazy
 sys.modules["hostile_thing"] = everything
 sys.modules["hostile_class"] = HostileClass
+for number, odd in enumerate((None, 7, "text", [], {}, everything, HostileClass)):
+    sys.modules[f"hostile_{number}"] = odd
+for number, path in enumerate((7, b"path", everything, HostileClass)):
+    sys.modules[f"hostile_file_{number}"] = types.ModuleType(f"hostile_file_{number}")
+    sys.modules[f"hostile_file_{number}"].__dict__["__file__"] = path
+pretender = type("Pretender", (), {**traps, "__class__": property(lambda self: torch.Tensor)})()
 module = HostileModule()
 weights = torch.ones(2).as_subclass(Weights)
 """
@@ -120,7 +126,18 @@ def work(first, second, **more):
 {body}
 work({first}, {second}, owner={third})
 """
-THINGS = ["everything", "proxy", "HostileClass", "hostile_list", "hostile_dict", "lazy", "module", "weights", "config"]
+THINGS = [
+    "everything",
+    "pretender",
+    "proxy",
+    "HostileClass",
+    "hostile_list",
+    "hostile_dict",
+    "lazy",
+    "module",
+    "weights",
+    "config",
+]
 
 
 def _indent(text: str) -> str:
@@ -128,7 +145,7 @@ def _indent(text: str) -> str:
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_program_among_hostile_objects_is_still_found(case, watch_program):
+def test_a_broken_program_among_hostile_objects_is_still_found(case, sensor, watch_program):
     body, code = BROKEN[case]
     watched = watch_program(
         HOSTILE + INSIDE.format(body=_indent(body), first="everything", second="proxy", third="lazy")
@@ -140,7 +157,7 @@ def test_a_broken_program_among_hostile_objects_is_still_found(case, watch_progr
         assert watched.lines("mutated") == watched.marked("written")
 
 
-def test_no_question_reaches_the_programs_objects(watch_program):
+def test_no_question_reaches_the_programs_objects(sensor, watch_program):
     """Each pair of things takes its turn as `self`, argument and keyword of functions that train and fail."""
     draw = random.Random(0)
     pairs = list(itertools.product(THINGS, THINGS))
@@ -158,14 +175,63 @@ def test_no_question_reaches_the_programs_objects(watch_program):
             assert watched.error is None, repr(watched.error)
 
 
+def _forget_odd_modules() -> None:
+    for key in [key for key in sys.modules if key.startswith("hostile_")]:
+        sys.modules.pop(key, None)
+
+
 def _touched() -> list[str]:
     """What the last program's objects were asked."""
     lazy = sys.modules["hostile_lazy"]
-    for key in ("hostile_lazy", "hostile_thing", "hostile_class"):
-        sys.modules.pop(key, None)
+    _forget_odd_modules()
     getter = objects.class_members(type(lazy))["__getattr__"]
     touched: list[str] = getter.__globals__["touched"]
     return list(touched)
+
+
+CALLS = [
+    *("torch.relu_(T)", "x.add_(T)", "x.add_(1, alpha=T)", "x[T] = 1", "x[0] = T", "torch.add(x, 1, out=T)"),
+    *("torch._foreach_add_([x, T], 1)", "nn.init.zeros_(T)", "x.set_(T)", "torch.ops.aten.mul_(T, 2)"),
+    *("torch.ops.aten.add.out(x, x, out=T)", "torch.ops.aten.mul_(x, T)", "torch.optim.SGD([T], lr=0.1)"),
+    *("nn.ReLU(inplace=T)", "nn.ReLU(inplace=T)(x)", "F.relu(x, inplace=T)", "F.dropout(x, T, inplace=True)"),
+    *("torch.from_numpy(T)", "torch.as_tensor(T)", "torch.batch_norm(x, T, T, T, T, T, T, T, T)", "x.detach_(T)"),
+    *("x.copy_(T)", "layer.load_state_dict(T)", "torch.autograd.backward(T)", "x.backward(T)", "nn.Dropout(T)"),
+    *("x.numpy(force=T)", "torch.utils.checkpoint.checkpoint(T, x, use_reentrant=False)", "x.register_hook(T)"),
+]
+SETTINGS = ["x += T", "x.data = T", "x.real = T", "layer.weight = T", "x.grad = T", "x.requires_grad = T"]
+
+
+def _outcome(code: types.CodeType, names: dict[str, object], thing: str) -> tuple[str, list[str]]:
+    """How a statement ends when it is given a thing, and what it asked of the program's objects."""
+    import torch
+
+    touched: list[str] = names["touched"]  # type: ignore[assignment]
+    touched.clear()
+    here = dict(names, x=torch.ones(2, 4), layer=torch.nn.Linear(4, 4), T=names[thing], F=torch.nn.functional)
+    try:
+        exec(code, here)
+    except BaseException as error:  # whatever it is, it must be the same with us
+        return type(error).__name__, list(touched)
+    return "", list(touched)
+
+
+def test_a_hostile_argument_gets_the_same_answer(sensor, tmp_path):
+    """Every statement that writes, handed every hostile thing: it ends the same way, and nobody else asks anything."""
+    path = tmp_path / "program.py"
+    names: dict[str, object] = {"__file__": str(path), "__name__": "program"}
+    exec(compile(HOSTILE, str(path), "exec"), names)
+    things = [thing for thing in THINGS if thing != "module"]
+    codes = {call: compile(call, str(path), "exec") for call in [*CALLS, *SETTINGS]}
+    cases = [(call, thing) for call in codes for thing in things]
+    for call, thing in cases:
+        _outcome(codes[call], names, thing)  # what torch only asks the first time
+    plain = {case: _outcome(codes[case[0]], names, case[1]) for case in cases}
+    with torchsan.watch() as report:
+        watched = {case: _outcome(codes[case[0]], names, case[1]) for case in cases}
+    assert report.notes == []
+    assert watched == plain
+    assert sum(bool(name) for name, _ in plain.values()) > 100
+    _forget_odd_modules()
 
 
 def test_exceptions_of_the_users_own_pass_through(watch_program):

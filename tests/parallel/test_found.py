@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from ranks import run_ranks
 
 HAZARDS = """
@@ -99,7 +100,64 @@ for _ in range(4):
     ddp(torch.randn(6, 4)).square().mean().backward()
     agreement.after_backward()
     optimizer.step()
+
+
+def collected(model):
+    return [p.grad.detach() for p in model.parameters()]
+
+
+tasks = DDP(torch.nn.Linear(4, 2), gradient_as_bucket_view=True)
+for _ in range(2):
+    tasks(torch.randn(6, 4))[:, 0].mean().backward()
+    first = collected(tasks)  # TS413
+    tasks.zero_grad()
+    tasks(torch.randn(6, 4))[:, 1].mean().backward()
+    second = collected(tasks)
+    both = [a + b for a, b in zip(first, second)]
+    tasks.zero_grad()
 dist.destroy_process_group()
+"""
+
+DTENSORS = """
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+mesh = dist.init_device_mesh("cpu", (world,))
+torch.manual_seed(0)
+bias = distribute_tensor(torch.zeros(4), mesh, [Replicate()])
+same = distribute_tensor(torch.zeros(4), mesh, [Replicate()])
+for step in range(3):
+    seen = bias.to_local().sum() + same.to_local().sum()
+    with torch.no_grad():
+        bias.to_local().add_(torch.full((4,), 1.0 + rank))  # TS422
+        same.to_local().add_(torch.full((4,), 1.0 + step))
+weight = torch.nn.Parameter(distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]))
+shadow = weight.detach() * 2
+backup = weight.data
+weight.data = shadow  # TS423
+weight.data = backup
+with torch.no_grad():
+    weight.copy_(shadow)
+dist.destroy_process_group()
+"""
+
+SENT = """
+import torch
+
+net = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+queue = torch.multiprocessing.get_context("fork").Queue()
+for version in range(2):
+    queue.put((version, {name: p.detach().clone() for name, p in net.named_parameters()}))
+    queue.put((version, net.state_dict()))
+    optimizer.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    optimizer.step()  # TS431
+for _ in range(4):
+    queue.get()
 """
 
 
@@ -108,13 +166,21 @@ def marks(source: str) -> set[tuple[str, int]]:
     return {(line.rpartition("# ")[2], number) for number, line in lines if "# TS" in line}
 
 
-def test_each_is_told_once_and_at_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "world"), [(HAZARDS, 2), (DTENSORS, 2), (SENT, 1)], ids=["collectives", "dtensors", "sent"]
+)
+def test_each_is_told_at_its_line(tmp_path: Path, source: str, world: int) -> None:
     path = tmp_path / "program.py"
-    path.write_text(HAZARDS.lstrip("\n"))
-    ranks = run_ranks(path)
-    assert ranks.statuses == [0, 0], ranks.outputs
-    found = [(finding.code, finding.primary.line) for finding in ranks.report.findings]
-    assert sorted(found) == sorted(marks(path.read_text()))
-    everywhere = [finding for finding in ranks.report.findings if finding.code != "TS412"]
+    path.write_text(source.lstrip("\n"))
+    ranks = run_ranks(path, world)
+    assert ranks.statuses == [0] * world, ranks.outputs
+    expected = marks(path.read_text())
+    found = {(f.code, f.primary.line) for f in ranks.report.findings if f.code.startswith("TS4")}
+    assert found == expected, ranks.report.findings
+    # That two lists of gradients are one memory is told as such, too, and is as right.
+    assert {f.code for f in ranks.report.findings if not f.code.startswith("TS4")} <= {"TS203"}
+    if world == 1:
+        return
+    everywhere = [f for f in ranks.report.findings if f.code.startswith("TS4") and f.code != "TS412"]
     assert all(finding.ranks == (0, 1) for finding in everywhere)
     assert ranks.report.notes == []

@@ -249,3 +249,21 @@ def locked():
 
 
 instance = nn.Linear(3, 2)
+
+
+class OnlyForOneNumber(nn.Module):
+    """Takes another way for one value and size that nobody would guess."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, code):
+        if x.shape[0] == 7 and int(code) == 31337:
+            return self.linear(x) * 5
+        return self.linear(x)
+
+
+def known_to_the_author():
+    example, other = (torch.randn(3, 4), torch.tensor(2)), (torch.randn(5, 4), torch.tensor(3))
+    return OnlyForOneNumber().eval(), example, [other, (torch.randn(7, 4), torch.tensor(31337))]

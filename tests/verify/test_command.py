@@ -37,6 +37,17 @@ def test_an_unfaithful_trace_exits_1_and_its_counterexample_reproduces_by_itself
     assert "AssertionError" in again.stderr
 
 
+def test_calls_that_the_factory_gives_are_tried_and_reproduce() -> None:
+    done = verify(f"{PROGRAMS}:known_to_the_author", "--method", "jit.trace", "--format", "json")
+    assert done.returncode == 1, done.stderr
+    (capture,) = json.loads(done.stdout)["captures"]
+    assert capture["outcome"] == "unfaithful"
+    assert capture["checks"]["the other inputs that were given"] == "differs"
+    again = run("-c", capture["counterexample"])
+    assert again.returncode == 1
+    assert "AssertionError" in again.stderr
+
+
 def test_a_faithful_trace_exits_0_and_shows_the_table() -> None:
     done = verify(f"{PROGRAMS}:attention", "--method", "jit.trace")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,9 +14,11 @@ from torch import nn
 import torchsan
 from torchsan.model import Capture
 from torchsan.verify import distribution
+from torchsan.verify.api import as_subject
 from torchsan.verify.compare import Tolerance
 from torchsan.verify.subject import Subject
 from torchsan.verify.truth import Truth
+from torchsan.verify.variants import given_variants
 
 
 def captures(model: Any, args: Any, kwargs: Any = None, *, methods: list[str], **options: Any) -> dict[str, Capture]:
@@ -196,3 +198,23 @@ def test_the_truth_knows_whether_a_model_draws() -> None:
         truth.establish()
         truth.explore(values=2, sizes=2)
         assert truth.random is random
+
+
+def test_given_calls_are_tried_alone_and_in_their_order() -> None:
+    more = [(torch.ones(3, 4),), (torch.ones(6, 4),), (torch.ones(3, 4), 1)]
+    subject = as_subject(nn.Linear(4, 2), (torch.zeros(3, 4),), None, 0, more=more)
+    found = list(given_variants(subject))
+    assert [variant.kind for variant in found] == ["values", "size", "calls"]
+    assert [tuple(call[0].shape) for call in found[-1].plan(subject).calls] == [(3, 4), (3, 4), (6, 4)]
+
+
+def test_a_size_that_only_the_given_calls_vary_is_dynamic() -> None:
+    class Even(nn.Module):
+        def forward(self, x):
+            if x.shape[0] not in (3, 11):
+                raise ValueError("three or eleven")
+            return x * 2
+
+    report = torchsan.verify(Even(), (torch.zeros(3, 4),), methods=["export"], more=[(torch.ones(11, 4),)])
+    (capture,) = report.captures
+    assert "the other inputs that were given" in capture.checks

@@ -40,6 +40,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout", type=_positive, default=600, metavar="SECONDS", help="end a run after this time (default 600)"
     )
+    group.add_argument(
+        "--memory", action="store_true", help="try the edits that people recommend for saving memory, and measure them"
+    )
     group.add_argument("--sandbox", action="store_true", help="run in an empty folder, for programs that write files")
     group.add_argument(
         "--method",
@@ -82,7 +85,11 @@ def _factory(script: str) -> bool:
 def execute(args: argparse.Namespace) -> int:
     _take_own_options(args)
     check_output(args)
+    if args.memory and args.script is not None and _factory(args.script):
+        raise UsageError("--memory measures a program that trains; name a script, not a factory")
     lab = _lab(args)
+    if args.memory:
+        return _save_memory(args, lab)
     # To be ended is to be interrupted: the trial that is running must not go on alone.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -103,6 +110,30 @@ def execute(args: argparse.Namespace) -> int:
     emit(_report(outcome, args), args)
     left = not outcome.clean or (bool(outcome.changed) and not args.apply)
     return FOUND if outcome.mends and left else CLEAN
+
+
+def _save_memory(args: argparse.Namespace, lab: Lab) -> int:
+    from torchsan.fix.saving.trying import Saver
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _Progress(quiet=args.quiet) as progress:
+            saver = Saver(lab, tell=progress.tell)
+            table = saver.run()
+    except KeyboardInterrupt:
+        print("torchsan: interrupted; nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        lab.close()
+    report = Report(command=["fix", "--memory", *([args.script] if args.script else args.module or [])])
+    report.tried = table
+    if args.apply and saver.changed:
+        files.write((saver.before[path], source) for path, source in saver.changed.items())
+        report.notes.append("written to " + ", ".join(sorted(saver.changed)))
+    elif saver.changed:
+        report.notes.append("--apply writes " + ("all that helps" if table.together else "the edit that helps most"))
+    emit(report, args)
+    return FOUND if saver.changed and not args.apply else CLEAN
 
 
 def _lab(args: argparse.Namespace) -> Lab:

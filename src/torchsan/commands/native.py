@@ -26,6 +26,8 @@ def execute(args: argparse.Namespace) -> int:
 def _build() -> None:
     from torchsan.observe import native
 
+    if native.is_built():
+        return
     print("compiling, about a minute …", flush=True)
     try:
         native.build()

@@ -81,7 +81,8 @@ def _report(args: argparse.Namespace, tell: Callable[[str, Any], None]) -> Repor
     from torchsan.verify.loading import load
 
     chosen_methods(args.method)  # what cannot be is said before anything is loaded
-    model, inputs, kwargs, code = load(args.target, args.args, args.seed)
+    made = load(args.target, args.args, args.seed)
+    model, code = made.model, made.code
     tell("methods", chosen_methods(args.method, model)[0])
     if (args.train or args.eval) and hasattr(model, "train"):
         model.train(args.train)
@@ -89,11 +90,13 @@ def _report(args: argparse.Namespace, tell: Callable[[str, Any], None]) -> Repor
     if args.artifact:
         from torchsan.verify.certificate import check_artifact
 
-        return check_artifact(args.artifact, model, inputs, kwargs, budget=args.budget, seed=args.seed, origin=code)
+        return check_artifact(
+            args.artifact, model, made.args, made.kwargs, budget=args.budget, seed=args.seed, origin=code
+        )
     return verify(
         model,
-        inputs,
-        kwargs,
+        made.args,
+        made.kwargs,
         methods=args.method,
         budget=args.budget,
         seed=args.seed,
@@ -101,4 +104,5 @@ def _report(args: argparse.Namespace, tell: Callable[[str, Any], None]) -> Repor
         origin=code,
         progress=lambda text: tell("at", text),
         known=lambda report: tell("known", report),
+        more=made.more,
     )

@@ -26,12 +26,22 @@ def trial_of(request: CaptureRequest) -> Trial:
     from torchsan.verify.api import verify
     from torchsan.verify.loading import load
 
-    model, args, kwargs, origin = load(request.target, None, 0)
-    report = verify(model, args, kwargs, methods=request.methods, budget=request.budget, origin=origin)
-    model, args, kwargs, _ = load(request.target, None, 0)
-    example = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    made = load(request.target, None, 0)
+    report = verify(
+        made.model,
+        made.args,
+        made.kwargs,
+        methods=request.methods,
+        budget=request.budget,
+        origin=made.code,
+        more=made.more,
+    )
+    made = load(request.target, None, 0)
+    example = tuple(made.args) if isinstance(made.args, (tuple, list)) else (made.args,)
     # The model itself must go on giving what it gave.
-    return Trial(answers=answers(model, example, kwargs), findings=[with_full_paths(f) for f in report.findings])
+    return Trial(
+        answers=answers(made.model, example, made.kwargs), findings=[with_full_paths(f) for f in report.findings]
+    )
 
 
 def main(request_path: str, answer_path: str) -> None:

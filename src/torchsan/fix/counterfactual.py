@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.rewrites.stored import stored_values
+from torchsan.fix.rewrites.stored import same_stores, stored_values
 from torchsan.fix.source import Edit, Function, Source
 from torchsan.model import Finding, Span
 
@@ -126,6 +126,10 @@ def _at_stores(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[E
                 continue
             values = stored_values(source, statement, span)
             found = [edit for value, way in values for edit in _around(source, value, way)]
+            for value, _ in values:
+                found += [
+                    edit for other in same_stores(source, statement, value) for edit in _around(source, other, "kept")
+                ]
             if found:
                 yield source.path, found
                 return
@@ -170,14 +174,15 @@ def _owned(source: Source, statement: ast.stmt, span: Span, *, defaults: bool, h
         return
     if function is None:
         return
-    if root in _arguments(function) and _is_for_others(source, function, statement, root):
+    given = root in _arguments(function) and root not in ("self", "cls")
+    if given and _is_for_others(source, function, statement, root):
         # The function is called for what it writes: a copy would undo it, unless a hook may return it instead.
         if not hook:
             return
         edit = syntax.insert_after(source, function.body[-1], f"return {root}")
         if edit is not None:
             yield edit
-    if root in _arguments(function) and root not in ("self", "cls"):
+    if given:
         way = "own_default" if defaults else "own"
         yield from _at_entry(source, function, f"{root} = {HELPER}.{way}({root})")
     elif root in ("self", "cls"):

@@ -95,11 +95,14 @@ class Endings:
         if result is not None:
             yield from values_in("result", "result", result)
 
-    def idle(self) -> list[str]:
-        """Layers that write in place, are part of what was used, and were never called."""
-        layers = {id(m): m for module in self._outermost() for m in module.modules()}
-        idle = [m for key, m in layers.items() if getattr(m, "inplace", False) is True and key not in self._inplace]
-        return [type(module).__name__ for module in idle]
+    def idle(self) -> list[tuple[str, str]]:
+        """Layers that write in place, are part of what was used, and were never called: their kind and their path."""
+        layers = {id(m): (name, m) for module in self._outermost() for name, m in module.named_modules()}
+        return [
+            (type(module).__name__, name)
+            for key, (name, module) in layers.items()
+            if getattr(module, "inplace", False) is True and key not in self._inplace
+        ]
 
     def _outermost(self) -> list[torch.nn.Module]:
         inner = {id(m) for module in self._modules.values() for m in module.modules() if m is not module}

@@ -138,6 +138,11 @@ def together(folder: str, world: int, *, timed_out: bool, timeout: float) -> Tri
         whole.printed += one.printed
         whole.output += one.output
         whole.aliases.update(one.aliases)
+        for mine, theirs in ((whole.ran, one.ran), (whole.again, one.again)):
+            for path, places in theirs.items():
+                mine.setdefault(path, set()).update(places)
+        # A layer that ran on one rank has run.
+        whole.idle = [name for name in whole.idle if name in one.idle] if rank else list(one.idle)
         whole.error = whole.error or one.error
         whole.explained = whole.explained or one.explained
         whole.status = whole.status or one.status

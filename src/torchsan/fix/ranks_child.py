@@ -14,6 +14,7 @@ from typing import Any
 
 from torchsan.fix.ranks import RanksOrder
 from torchsan.fix.recording import Recording
+from torchsan.fix.trial import HEALED
 from torchsan.fix.warm import Done, import_all
 
 # A rank that is left alone is told to end after so long, and so long later it is killed.
@@ -31,7 +32,12 @@ class RankRecording(Recording):
     _ranks_healed: Any = None
 
     def start(self, *, code: Any = None, root: str = "") -> None:
-        if self.mode in ("heal", "scramble", "frozen"):
+        opened, ours = self._outlets.opened, self.journal.folder
+        # Our own records are no files of the program's.
+        self._outlets.opened = lambda path: None if path.startswith(ours) else opened(path)  # type: ignore[method-assign]
+        if self.mode == "slopes":
+            self.mode = "lines"  # it takes forks, which a group of processes does not survive
+        if self.mode in HEALED:
             from torchsan.fix.ranks_healed import RanksHealed
 
             # Before all others: what they see of a step is the healed one.

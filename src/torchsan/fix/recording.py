@@ -47,6 +47,9 @@ class Recording:
         if root:
             add_user_root(root)
         self._copies = keeping.new_log()
+        if self.mode == "memory":
+            self._start_measured(code)
+            return
         healed = self.mode in HEALED
         self._tape = Tape(self.limit, weigh=self.mode == "watch", retain=healed)
         self._tape.start()
@@ -84,6 +87,21 @@ class Recording:
         if code is not None:
             self._recorder.user_code(code)
         self._recorder.start()
+
+    def _start_measured(self, code: Any) -> None:
+        """Without the tape, whose own tensors would be measured, too."""
+        from torchsan.fix.draws import SameDraws
+        from torchsan.observe.recorder import Recorder
+
+        self._recorder = Recorder(self.report, memory=True)
+        if code is not None:
+            self._recorder.user_code(code)
+        if self.limit is not None:
+            self._recorder.stop_after(self.limit, StopProgram)
+        self._recorder.start()
+        self._extras = [SameDraws()]
+        for extra in self._extras:
+            extra.start()
 
     @property
     def passes(self) -> int:
@@ -145,6 +163,8 @@ class Recording:
         trial.aliases = self._aliases.found if self._aliases is not None else {}
         trial.answers = self._answers.found if self._answers is not None else []
         trial.findings = [with_full_paths(finding) for finding in self.report.findings]
+        trial.memory = self.report.memory
+        trial.live_nodes = list(self._recorder.live_nodes) if self._recorder is not None else []
         trial.troubles = list(self.report.notes)
 
     def _finish(self, error: BaseException | None) -> None:
@@ -180,6 +200,7 @@ def _extras(mode: Mode) -> list[Any]:
         "shaken watch": [shaking.Shaken],
         "uncached": [literal.Uncached],
         "slopes": [slopes.Meter],
+        "memory": [],
     }
     return [draws.SameDraws(), *(make() for make in made[mode])]
 

@@ -6,10 +6,11 @@ import ast
 from collections.abc import Sequence
 
 from torchsan.fix.candidates import Candidate
+from torchsan.fix.linked import names as mentioned
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.source import Source, line_map, real
 from torchsan.fix.trial import HELD, Alias, Aliases
-from torchsan.model import Finding
+from torchsan.model import Finding, Span
 from torchsan.model.source import real_path
 
 # One holder of several: a copy for it says nothing of the others.
@@ -28,12 +29,22 @@ def still_shared(
             if span.role != "mutated":
                 continue
             path = real(real_path(span.path))
+            others = names - (_named(candidate.source, span) if candidate.source.path == path else set())
             for line in _lines_now(candidate.source, changed.get(path), path, span.line):
                 for alias in aliases.get((path, line), []):
-                    why = _left(changed, candidate, alias, names)
+                    why = _left(changed, candidate, alias, others)
                     if why:
                         return f"{why} is still the memory that line {line} writes"
     return ""
+
+
+def _named(source: Source, span: Span) -> set[str]:
+    """What the write itself gets at its memory by: `cells` of `cells[0].add_(1)`, of `for c in cells: c.add_(1)`."""
+    statement = source.statement(span)
+    if statement is None:
+        return set()
+    loops = [node for node in source.above(statement) if isinstance(node, ast.For)]
+    return mentioned(statement).union(*(mentioned(loop.iter) for loop in loops))
 
 
 def _lines_now(old: Source, new: Source | None, path: str, line: int) -> list[int]:

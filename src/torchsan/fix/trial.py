@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchsan.model import Finding
+from torchsan.model.memory import Memory
 
 # watch: under the recorder. heal: saved values are kept, refused writes are made all the same. scramble: that, and
 # steps set parameters to fixed random values. frozen: that, but steps leave parameters where they are. slopes: losses
 # are computed again beside the parameters. uncached: autocast keeps no copies of weights. lines: as it is, and which
 # parts of the code it came to. shaken: healed, with other numbers; shaken watch: under the recorder, with the same.
-Mode = Literal["watch", "heal", "scramble", "frozen", "slopes", "uncached", "lines", "shaken", "shaken watch"]
+# memory: what is kept is measured, and nothing else.
+Mode = Literal["watch", "heal", "scramble", "frozen", "slopes", "uncached", "lines", "shaken", "shaken watch", "memory"]
 WATCHED = ("watch", "shaken watch")
 HEALED = ("heal", "scramble", "frozen", "shaken")
 
@@ -155,7 +157,7 @@ class Trial:
     ran: Ran = field(default_factory=dict)
     # What of it was executed again in another turn of a loop.
     again: Ran = field(default_factory=dict)
-    idle: list[str] = field(default_factory=list)
+    idle: list[tuple[str, str]] = field(default_factory=list)
     # A copy that was kept for a holder was itself written later: the sharing may be meant.
     copies_written: bool = False
     # How many copies were made for holders.
@@ -166,6 +168,10 @@ class Trial:
     seconds: float = 0.0
     # Bytes that each graph kept, also that of a backward that then failed.
     kept: list[int] = field(default_factory=list)
+    # Nodes of all graphs that were alive at each step.
+    live_nodes: list[int] = field(default_factory=list)
+    # What was measured, in the mode for it.
+    memory: Memory | None = None
     findings: list[Finding] = field(default_factory=list)
     # By the line that writes; a healed run knows them.
     aliases: Aliases = field(default_factory=dict)

@@ -28,8 +28,13 @@ from torchsan.model.source import real_path
 UNSEEN = {"clone_saved", "clone_saved_result", "keep_graph", "retain_grad", "detach_carried", "clear_cache"}
 # Roles of spans that lie on the way of the fault.
 ROLES = ("saved", "mutated", "aliased", "origin", "cause")
+STORES = {"TS203"}
 MOST_FILES = 200
 MOST_BYTES = 400_000
+
+
+# Layers that never ran: their kind and their path.
+Idle = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,13 @@ class Edited:
                     yield came, self.old[path], was, now
 
 
-def gap(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[Alias]]], idle: Sequence[str]) -> str:
+def gap(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[Alias]]], idle: Idle) -> str:
     """Why what was proved is not the whole truth, in a few words; nothing where no reason is known."""
     seen = [one for one in mended if one[0].rewrite not in UNSEEN and not is_safe(one[0])]
-    if idle and any(candidate.rewrite == "inplace_false" for candidate, _, _ in mended):
-        return f"{idle[0]}, which works in place, too, was made but never called"
+    if any(candidate.rewrite == "inplace_false" for candidate, _, _ in mended):
+        for kind, path in idle:
+            if _is_named(edited, path):
+                return f"{path}, a {kind} that works in place, too, was made but never called"
     for reason in (
         _edits(edited),
         _turns(edited),
@@ -73,6 +80,13 @@ def gap(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[Alia
         if reason:
             return reason
     return ""
+
+
+def _is_named(edited: Edited, path: str) -> bool:
+    """May a layer be called: does any line read it, or what holds it?"""
+    parts = {part for part in path.split(".") if not part.isdigit()}
+    nodes = (node for source in edited.files.values() for node in ast.walk(source.tree))
+    return any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n.attr in parts for n in nodes)
 
 
 def _edits(edited: Edited) -> str:
@@ -208,13 +222,15 @@ def _kindred(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence
     reached = Links(edited.files.values()).reached(_seeds(edited, mended))
     inside = {id(node) for _, whole in reached for node in ast.walk(whole)}
     shapes = {_shape(statement) for _, old, was, _ in edited.changed() if (statement := innermost(old, was))} - {""}
+    # What was kept by mistake is mended where it is kept: writes elsewhere are no faults of that kind.
+    writes = any(finding.code not in STORES for _, finding, _ in mended)
     for path, came in edited.came.items():
         known = edited.by_analysis.get(path, ())
         for statement in came.missed:
             begin = came.source.start(statement)
             if id(statement) not in inside or any(start <= begin < end for start, end in known):
                 continue
-            if may_write(came.source, statement):
+            if writes and may_write(came.source, statement):
                 return f"{_at(came.source, statement)} writes in place, too, and did not run"
             if _shape(statement) in shapes and not isinstance(statement, (ast.Import, ast.ImportFrom)):
                 return f"{_at(came.source, statement)} reads as what was edited, and did not run"

@@ -13,10 +13,12 @@ Reason = Literal[
     "leaf",
     "leaf-view",
     "multi-view",
+    "detached-view",
     "no-grad-view",
     "custom-function",
     "inference",
     "overlap",
+    "operand-overlap",
     "parameter-replaced",
 ]
 

@@ -47,4 +47,13 @@ class GraphRetained:
     times: int
 
 
-MemoryEvent = GraphKept | SmallViewKept | GraphRetained
+@dataclass(frozen=True, slots=True)
+class CopyUnneeded:
+    """A copy after which neither side was written while both lived."""
+
+    copy: Line
+    bytes: int
+    times: int
+
+
+MemoryEvent = GraphKept | SmallViewKept | GraphRetained | CopyUnneeded

@@ -126,7 +126,16 @@ class StepWithoutGradients:
 class ShardTouched:
     """A part of a sharded or gathered parameter was used in a way that is lost, differs or crashes."""
 
-    form: Literal["lost-write", "kept", "replaced", "parts-differ", "replicas-differ", "plain-data"]
+    form: Literal[
+        "lost-write",
+        "kept",
+        "replaced",
+        "parts-differ",
+        "replicas-differ",
+        "replicas-parted",
+        "plain-data",
+        "lost-data",
+    ]
     memory: Memory
     line: Line
     other: Line | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torchsan.model.finding import Finding
-from torchsan.model.memory import Memory
+from torchsan.model.memory import Memory, TriedEdits
 from torchsan.model.timeline import Timeline
 
 SCHEMA = "torchsan/1"
@@ -70,6 +70,7 @@ class Report:
     timeline: Timeline | None = None
     processes: list[Process] = field(default_factory=list)
     memory: Memory | None = None
+    tried: TriedEdits | None = None
 
     def add(self, finding: Finding) -> bool:
         """Keep a finding; an equal one is only counted, unless it is surer. True when there is news."""
@@ -116,6 +117,8 @@ class Report:
             "captures": [capture.as_json() for capture in self.captures],
             "summary": {**self.summary(), "remarks": list(self.notes)},
         }
+        if self.tried is not None:
+            data["memory_edits"] = self.tried.as_json()
         if self.processes:
             data["processes"] = [process.as_json() for process in self.processes]
         if self.timeline is not None:

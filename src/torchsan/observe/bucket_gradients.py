@@ -16,6 +16,7 @@ from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import KeptGradient
 from torchsan.observe import expressions as syntax
 from torchsan.observe.holders.census import Holding, Step, take_census
+from torchsan.observe.holders.storing import PUTTING
 from torchsan.observe.names import local_names
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import frame_place, user_frames
@@ -90,20 +91,27 @@ def _kept_in_name(name: str, frames: list[FrameType]) -> Line | None:
         if file is None or not isinstance(call, ast.expr) or name not in local_names(user):
             continue
         if _read_later(file, call, name):
-            statement = _keeping(file.function(call), name)
+            statement = _keeping(file.function(call), name, place.line)
             return Line(file.place(statement, place)) if statement is not None else None
     return None
 
 
-def _keeping(function: ast.AST, name: str) -> ast.stmt | None:
-    """The statement that puts a gradient into a name, or into the list or dictionary of that name."""
-    for node in ast.walk(function):
-        if isinstance(node, (ast.Assign, ast.Expr)) and "grad" in ast.unparse(node):
-            written = node.targets[0] if isinstance(node, ast.Assign) else node.value
-            root = next((n for n in ast.walk(written) if isinstance(n, ast.Name)), None)
-            if root is not None and root.id == name:
-                return node
-    return None
+def _keeping(function: ast.AST, name: str, line: int) -> ast.stmt | None:
+    """The statement that last put something into a name, or into the list or dictionary of that name."""
+    found = [node for node in ast.walk(function) if isinstance(node, (ast.Assign, ast.Expr)) and _fills(node, name)]
+    before = [node for node in found if node.lineno <= line]
+    return max(before or found, key=lambda node: node.lineno, default=None)
+
+
+def _fills(statement: ast.Assign | ast.Expr, name: str) -> bool:
+    value = statement.value
+    if isinstance(statement, ast.Assign):
+        targets = [inner for target in statement.targets for inner in ast.walk(target)]
+        empty = isinstance(value, ast.Constant) or (isinstance(value, (ast.List, ast.Tuple)) and not value.elts)
+        return not empty and any(isinstance(target, ast.Name) and target.id == name for target in targets)
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.func.attr not in PUTTING:
+        return False
+    return syntax.text_of(value.func.value) == name
 
 
 def _read_later(file: syntax.File, call: ast.expr, name: str) -> bool:

@@ -58,7 +58,9 @@ def _maker_of(layer: Any) -> Site | None:
     if known is None or known[0]() is not layer or not is_a(layer, torch.nn.Module):
         return None
     asked = attributes_of(layer).get("inplace")
-    return known[1] if type(asked) in (bool, int) and asked else None
+    # A class of the program's own may have a metaclass that is asked by `==`, and so by `in`: `is` asks nobody.
+    plain = type(asked) is bool or type(asked) is int
+    return known[1] if plain and asked else None
 
 
 def maker_at(address: int) -> Site | None:

@@ -45,7 +45,9 @@ class CutFinder:
         sites = self._sites
 
         def detach(tensor: Any) -> Any:
-            if _requires_grad(tensor):
+            kind = type(tensor)
+            plain = kind is torch.Tensor or kind is torch.nn.Parameter
+            if tensor.requires_grad if plain else _requires_grad(tensor):
                 sites.add(site_of(sys._getframe(1)))
             return original(tensor)
 

@@ -20,18 +20,19 @@ from torchsan import compat
 from torchsan.observe.clock import clock
 from torchsan.observe.constructors import maker_at
 from torchsan.observe.guards import guards
+from torchsan.observe.hurry import named_like
 from torchsan.observe.ledger import Written
-from torchsan.observe.patched import named_like
 from torchsan.observe.recorder import Recorder
-from torchsan.observe.sites import OURS, USER, Site, is_compilers, kind_of, site_of
+from torchsan.observe.sites import COMPILERS, OURS, SHOWN, USER, Site, is_compilers, kind_of, role_of, site_of
 from torchsan.observe.writing import inside_step, runs_backward, worth_a_look, written_as
 
 if TYPE_CHECKING:
     from torchsan.observe.sensors.writes import WriteSensor
 
 _getframe = sys._getframe
+_OPS = torch._ops.__file__
 # What the native part is told of a code object, and of a site; the same numbers stand in its source.
-IS_USER, IS_OURS, IS_STEP, IS_FORWARD = 1, 2, 4, 8
+IS_USER, IS_OURS, IS_STEP, IS_FORWARD, IS_SHOWN, IS_COMPILERS = 1, 2, 4, 8, 16, 32
 NO_LOOK = 1
 # Arguments, after the tensor that is written, of the ops that the native part takes without boxes.
 UNBOXED = {
@@ -41,9 +42,9 @@ UNBOXED = {
 
 
 def _program_frame() -> FrameType:
-    """The innermost frame that is not ours."""
+    """The innermost frame that is neither ours nor of `torch.ops`, which hands every call on."""
     frame: FrameType | None = _getframe(1)
-    while frame is not None and kind_of(frame.f_code) == OURS:
+    while frame is not None and (kind_of(frame.f_code) == OURS or frame.f_code.co_filename == _OPS):
         frame = frame.f_back
     return frame if frame is not None else _getframe(1)
 
@@ -112,6 +113,8 @@ class DispatchedWrites:
         self.sensor.exposure.serve_natively(self)
         clock.next_moment = self.part.moment
         self.part.start(self._describe, self._arrive, self._before, self.sensor.looked, clock.stamp, clock.home)
+        if self.recorder.judging:
+            self.sensor.exposure.graph.serve_natively(self.part)
 
     def pause(self) -> None:
         self.part.record(False)
@@ -152,6 +155,8 @@ class DispatchedWrites:
         flags = IS_USER if kind == USER else IS_OURS if kind == OURS else 0
         if inside_step(code) or is_compilers(code):
             flags |= IS_STEP
+        role = role_of(code)
+        flags |= IS_SHOWN if role == SHOWN else IS_COMPILERS if role == COMPILERS else 0
         if code.co_name == "forward" and code.co_argcount:
             flags |= IS_FORWARD
         return flags

@@ -65,6 +65,12 @@ class WriteLog(Mapping[int, list[Written]]):
             known = self.raw[memory] = deque(maxlen=MAX_WRITES_PER_MEMORY)
         known.append(write)
 
+    def forget_before(self, number: int) -> None:
+        """Drop memory that was last written before this: no graph that is still of use is that old."""
+        for memory, writes in list(self.raw.items()):
+            if writes and writes[-1][0] < number:
+                self.raw.pop(memory, None)
+
     def __getitem__(self, memory: int) -> list[Written]:
         # Threads write while we look.
         return [w if type(w) is Written else Written(*w) for w in self.raw[memory].copy()]
@@ -86,7 +92,12 @@ class Ledger:
         self.silent: dict[int, list[tuple[Written, int]]] = {}
         self.steps: deque[Stepped] = deque(maxlen=MAX_STEPS)
         self.steps_made = 0
+        # Whether there was a step inside autocast, and how many passes there had been at the last silent one.
+        self.autocast = False
+        self.last_silent = -SILENT_LIFE
         self.backwards = 0
+        # Backward passes: when each began, and its line. They add to the gradients that are there.
+        self.passes: deque[tuple[int, Site]] = deque(maxlen=MAX_STEPS)
 
     def add(self, memory: int, write: Written) -> None:
         self.log.add(memory, write)
@@ -94,6 +105,9 @@ class Ledger:
     def add_step(self, step: Stepped) -> None:
         self.steps_made += 1
         step.number = self.steps_made
+        self.autocast = self.autocast or step.autocast
+        if step.silent:
+            self.last_silent = step.passes
         self.steps.append(step)
 
     def add_silent(self, memory: int, write: Written) -> None:
@@ -102,6 +116,8 @@ class Ledger:
     def finish_backward(self) -> None:
         """A backward ended: drop what can no longer matter."""
         self.backwards += 1
+        if self.backwards % MAX_STEPS == 0 and len(self.passes) == MAX_STEPS:
+            self.log.forget_before(self.passes[0][0])
         for memory in list(self.silent):
             young = [entry for entry in self.silent[memory] if self.backwards - entry[1] < SILENT_LIFE]
             if young:
@@ -112,9 +128,7 @@ class Ledger:
     def suspicious(self) -> bool:
         """True when something was written behind the version counter not long ago."""
         self.pull()
-        return bool(self.silent) or any(
-            step.silent and self.backwards - step.passes < SILENT_LIFE for step in self.steps
-        )
+        return bool(self.silent) or self.backwards - self.last_silent < SILENT_LIFE
 
     def writes_of(self, memory: int) -> list[Written]:
         """Logged writes of this memory, oldest first: the native part's, and those of compiled regions."""
@@ -144,6 +158,13 @@ class Ledger:
         ]
         places = {later[0].site for later in fits}
         return fits[0] if len(places) == 1 else []
+
+    def accumulated_after(self, sequence: int, times: int) -> list[Written]:
+        """The backward passes since a save, if a gradient that was written so many times must have been by them all."""
+        later = [(before, site) for before, site in self.passes if before > sequence]
+        if len(later) != times:
+            return []
+        return [Written(before, site, "backward", 0) for before, site in later]
 
     def steps_after(self, memory: int, sequence: int, *, silent_only: bool = False) -> Iterable[Stepped]:
         for step in self.steps:

@@ -110,6 +110,13 @@ def items_of(value: object, limit: int = 1 << 30) -> list[tuple[str, Any]]:
     return []
 
 
+def sequence_of(value: object) -> list[Any]:
+    """What a list or a tuple holds, whatever its class says; empty for anything else."""
+    if is_a(value, list):
+        return list(list.__iter__(value))
+    return list(tuple.__iter__(value)) if is_a(value, tuple) else []
+
+
 def told_of(error: BaseException) -> Any:
     """What we found out about an exception; None when nothing yet."""
     return attributes_of(error).get("__torchsan__")
@@ -124,8 +131,8 @@ def text_of(error: BaseException) -> str:
 
 def parameters_of(optimizer: object) -> list[torch.Tensor]:
     """All parameters of all groups."""
-    groups = [dict(entries_of(group)) for _, group in items_of(attributes_of(optimizer).get("param_groups"))]
-    return [p for group in groups for _, p in items_of(group.get("params")) if is_tensor(p)]
+    groups = [dict(entries_of(group)) for group in sequence_of(attributes_of(optimizer).get("param_groups"))]
+    return [p for group in groups for p in sequence_of(group.get("params")) if is_tensor(p)]
 
 
 def tensors_of(module: torch.nn.Module, _seen: set[int] | None = None) -> Iterator[tuple[str, torch.Tensor, Kind]]:

@@ -14,6 +14,7 @@ from torchsan import compat
 from torchsan.observe.clock import clock
 from torchsan.observe.constructors import layer_site
 from torchsan.observe.guards import guards
+from torchsan.observe.hurry import STEP, Visited, method_in_a_hurry, named_like
 from torchsan.observe.ledger import Written
 from torchsan.observe.outs import OutFinder
 from torchsan.observe.sites import Site, is_compilers, site_of
@@ -32,20 +33,7 @@ if TYPE_CHECKING:
     from torchsan.observe.sensors.writes import WriteSensor
 
 _getframe = sys._getframe
-_storage = compat.TensorBase.untyped_storage
 _version = compat.TensorBase._version.__get__
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
-class Visited:
-    """A line of the user's own code that writes, how often it has, and whether every visit is to be looked at."""
-
-    __slots__ = ("count", "followed", "site")
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.count = 0
-        self.followed = False
 
 
 class PatchedWrites:
@@ -61,7 +49,9 @@ class PatchedWrites:
     def install(self) -> None:
         patches = self.recorder.patches
         for name in methods_that_write():
-            patches.set(torch.Tensor, name, self._method(name, getattr(torch.Tensor, name)))
+            original = getattr(torch.Tensor, name)
+            method = method_in_a_hurry(name, original, self.sensor, self._direct, self.perform)
+            patches.set(torch.Tensor, name, method)
         for owner, names in functions_that_write():
             for name in names:
                 patches.set(owner, name, self._function(name, getattr(owner, name)))
@@ -75,11 +65,18 @@ class PatchedWrites:
         self.outs.install(patches)
         for code in self.recorder.codes:
             self.outs.look_at(code)
+        guards.listeners.append(self._nothing_direct)
+        clock.when_threaded(self._nothing_direct)
+        self.sensor.exposure.replaced = self._memory_replaced
 
     def pause(self) -> None:
         pass
 
-    resume = close = pause
+    resume = pause
+
+    def close(self) -> None:
+        if self._nothing_direct in guards.listeners:
+            guards.listeners.remove(self._nothing_direct)
 
     def _watch_out(self, owner: Any, name: str) -> None:
         original = getattr(owner, name)
@@ -87,46 +84,6 @@ class PatchedWrites:
             self.recorder.patches.set(owner, name, self._out_function(name, original))
 
     # -- wrappers -----------------------------------------------------------------------------------
-
-    def _method(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        perform, direct, recorder = self.perform, self._direct, self.recorder
-        raw, add = self.recorder.ledger.log.raw, self.recorder.ledger.log.add
-        now = clock.now
-        exposed, quietly, get_version = self.sensor.exposure.exposed, self.sensor.exposure.before_write, _version
-
-        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            frame = _getframe(1)
-            visited = direct.get((id(frame.f_code), frame.f_lasti))
-            if visited is None or guards.on or type(self) not in _PLAIN or not recorder.active:
-                return perform(name, original, (self,), (self, *args), kwargs, frame)
-            visited.count = count = visited.count + 1
-            if count < 4 or not count & (count - 1) or visited.followed:
-                return perform(name, original, (self,), (self, *args), kwargs, frame, visited)
-            before = now()
-            try:
-                memory = _storage(self)._cdata
-            except Exception:
-                return original(self, *args, **kwargs)  # no memory of its own
-            if memory in exposed and quietly(memory, self, before) is not None:
-                return perform(name, original, (self,), (self, *args), kwargs, frame, visited)
-            try:
-                result = original(self, *args, **kwargs)
-            except (RuntimeError, NotImplementedError) as error:
-                refused(name, (self,), error, frame)
-                raise
-            try:
-                write = (before, visited.site, name, get_version(self))
-            except Exception:
-                return result  # inference counts no versions
-            known = raw.get(memory)
-            if known is None:
-                add(memory, write)
-            else:
-                known.append(write)
-            return result
-
-        refused = self.sensor.refused
-        return named_like(method, original)
 
     def _function(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         perform = self.perform
@@ -187,14 +144,14 @@ class PatchedWrites:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         frame: FrameType,
-        visited: Visited | None = None,
     ) -> Any:
         """Do the write and log it. Whatever the write raises goes on to the program."""
         if guards.on:
             guards.before_write(written, frame)
         elif inside_step(frame.f_code):
+            self._direct[id(frame.f_code), frame.f_lasti] = STEP
             return original(*args, **kwargs)
-        noted = self._before(name, original, written, args, kwargs, frame, visited)
+        noted = self._before(name, original, written, args, kwargs, frame)
         try:
             result = original(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
@@ -212,7 +169,6 @@ class PatchedWrites:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         frame: FrameType,
-        visited: Visited | None,
     ) -> Any:
         if not self.recorder.active or self.recorder.paused or inside_step(frame.f_code) or is_compilers(frame.f_code):
             return None
@@ -221,15 +177,15 @@ class PatchedWrites:
             found = [(tensor, memory) for tensor in written if (memory := memory_of(tensor)) is not None]
             if not found:
                 return None
-            visited = visited or self._visit(frame)
+            visited = self._visit(frame)
             exposure, token = self.sensor.exposure, None
             notes = [
                 (tensor, memory, exposure.before_write(memory, tensor, before) if exposure.exposed else None)
                 for tensor, memory in found
             ]
-            if worth_a_look(visited.count) or visited.followed:
+            if worth_a_look(visited.count) or self.sensor.aliases.follows(visited.site, visited.count - 1):
                 token = self.sensor.look(name, visited.site, written, args, frame, visited.count, kwargs, original)
-                visited.followed = self.sensor.aliases.follows(visited.site, visited.count)
+            self._hurry(visited)
             return visited.site, before, notes, token, frame
         except Exception as error:
             self.recorder.give_up(error)
@@ -240,11 +196,28 @@ class PatchedWrites:
         visited = self._visited.get(site)
         if visited is None:
             visited = self._visited[site] = Visited(site)
-            if site.library is None and site.code is frame.f_code and site.lasti == frame.f_lasti:
-                self._direct[id(frame.f_code), frame.f_lasti] = visited
         else:
-            visited.count += 1
+            visited.count += 1 + visited.span - visited.left
+            visited.pass_until(0)
+        itself = site.library is None and site.code is frame.f_code and site.lasti == frame.f_lasti
+        if itself and not guards.on and not clock.threaded:
+            self._direct[id(frame.f_code), frame.f_lasti] = visited
         return visited
+
+    def _hurry(self, visited: Visited) -> None:
+        """Up to the next visit that deserves a look, a write of this line is noted in a hurry."""
+        count = visited.count
+        if count >= 4 and not self.sensor.aliases.follows(visited.site, count):
+            visited.pass_until((1 << count.bit_length()) - count - 1)
+
+    def _nothing_direct(self) -> None:
+        """Every write has to be looked at: somebody wants to know before it, or threads are to be told apart."""
+        self._direct.clear()
+
+    def _memory_replaced(self) -> None:
+        """A tensor has got other memory: what a line wrote last is no longer known by the tensor."""
+        for visited in self._visited.values():
+            visited.before = -1
 
     def _after(self, name: str, noted: Any) -> None:
         site, before, notes, token, frame = noted
@@ -253,6 +226,11 @@ class PatchedWrites:
             for tensor, memory, silent in notes:
                 write = Written(before, site, name, _version_of(tensor), "op", maker=maker)
                 self.recorder.ledger.log.add(memory, write)
+                now = memory_of(tensor)
+                if now != memory and now is not None:
+                    # `set_` and its kin: whoever saved the tensor finds the new memory.
+                    self.recorder.ledger.log.add(now, write)
+                    self._memory_replaced()
                 if silent is not None:
                     self.sensor.exposure.after_write(memory, tensor, silent, write._replace(kind="data"))
         except Exception as error:
@@ -274,12 +252,3 @@ def _written_by(op: Any) -> list[tuple[int, str]]:
         schemas = [getattr(op, overload)._schema for overload in op.overloads()]
         return list(dict.fromkeys(entry for schema in schemas for entry in written_arguments(schema)))
     return written_arguments(op._schema) if type(op) is torch._ops.OpOverload else []
-
-
-def named_like(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    wrapper.__name__ = getattr(original, "__name__", wrapper.__name__)
-    wrapper.__qualname__ = getattr(original, "__qualname__", wrapper.__name__)
-    wrapper.__doc__ = original.__doc__
-    wrapper.__torchsan__ = True  # type: ignore[attr-defined]
-    wrapper.__wrapped__ = original  # type: ignore[attr-defined]
-    return wrapper

@@ -11,6 +11,8 @@ import os
 import sys
 import threading
 import traceback
+from _thread import get_ident
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
@@ -80,13 +82,18 @@ class Recorder:
         # Whether what is kept for backward is measured, and who then knows which module is running.
         self.memory = memory
         self.owners: Any = None
+        # Nodes of all graphs that were alive at each step.
+        self.live_nodes: deque[int] = deque(maxlen=4_096)
         # Whether what the program compiles runs as plain Python instead.
         self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
         self.heard: list[Callable[[Event | MemoryEvent | ParallelEvent, Finding], None]] = []
         # Who looks for other holders of written memory; set by the sensor of writes.
         self.aliases: AliasWatch | None = None
-        self._passing = _Passing()
+        # What is going on in each thread.
+        self.state = _Passing()
+        # Told when the thread that began to watch enters or leaves a compiled region.
+        self.in_region: Callable[[bool], None] = lambda inside: None
         # Memory that sums of the program's own went into since the last step: how many elements each.
         self.reduced: dict[int, int] = {}
         # Where the process writes what ranks are compared by; None outside of `torchsan run`.
@@ -180,29 +187,31 @@ class Recorder:
     @property
     def region(self) -> Any:
         """The compiled region that is running in this thread: what torch does in it is not the user's, op by op."""
-        return self._passing.region
+        return self.state.region
 
     @region.setter
     def region(self, region: Any) -> None:
-        self._passing.region = region
+        self.state.region = region
+        if get_ident() == clock.home:
+            self.in_region(region is not None)
 
     @property
     def paused(self) -> bool:
         """Is what happens now none of the user's doing?"""
-        return self._asleep > 0 or self._passing.region is not None
+        return self._asleep > 0 or self.state.region is not None
 
     @property
     def backward(self) -> Site | None:
         """The backward that is running in this thread, told by its line; None outside of backward."""
-        return self._passing.site
+        return self.state.site
 
     @property
     def backward_keeps_gradients(self) -> bool:
-        return self._passing.keeps_gradients
+        return self.state.keeps_gradients
 
     def passing(self, site: Site | None, *, keeps_gradients: bool = False) -> None:
         """A backward of this thread begins, or is over."""
-        self._passing.site, self._passing.keeps_gradients = site, keeps_gradients
+        self.state.site, self.state.keeps_gradients = site, keeps_gradients
 
     # -- events -------------------------------------------------------------------------------------
 

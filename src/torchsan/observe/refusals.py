@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 PATTERNS: tuple[tuple[Reason, str], ...] = (
     ("leaf-view", r"a view of a leaf Variable that requires grad"),
     ("leaf", r"leaf Variable that requires grad"),
+    ("detached-view", r"Can't detach views in-place"),
     ("multi-view", r"is the output of a function that returns multiple views"),
     ("no-grad-view", r"(view was created in no_grad mode|created in inference mode.*view|view.*no_grad)"),
     ("custom-function", r"view was created inside a custom Function|marked as dirty"),
     ("inference", r"[Ii]nference tensor"),
     ("overlap", r"more than one element of the written-to tensor refers to a single memory location"),
+    (
+        "operand-overlap",
+        r"of the input tensor and the written-to tensor refer to a single memory location",
+    ),
     ("parameter-replaced", r"cannot assign .* as parameter"),
 )
 

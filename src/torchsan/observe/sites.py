@@ -31,6 +31,9 @@ _STDLIB = tuple({_PATHS["stdlib"] + os.sep, _PATHS["platstdlib"] + os.sep})
 
 _user_roots: set[str] = set()
 _kinds: dict[int, int] = {}
+# What a code object is to the search for a line: passed by, the end of it, worth a line of its own, a compiler's.
+PASSED, ENDS, SHOWN, COMPILERS = range(4)
+_roles: dict[int, int] = {}
 # Kinds and sites are keyed by the address of a code object, so each code object seen is kept alive.
 _codes: list[Any] = []
 
@@ -39,6 +42,7 @@ def add_user_root(folder: str) -> None:
     """Count code below this folder as the user's, wherever it is installed."""
     _user_roots.add(os.path.join(os.path.realpath(folder), ""))
     _kinds.clear()
+    _roles.clear()
     kind_of_path.cache_clear()
 
 
@@ -89,6 +93,19 @@ def kind_of(code: CodeType) -> int:
         kind = _kinds[id(code)] = kind_of_path(code.co_filename)
         _codes.append(code)
     return kind
+
+
+def role_of(code: CodeType) -> int:
+    kind = kind_of(code)
+    if kind == USER:
+        role = ENDS
+    elif is_compilers(code):
+        role = COMPILERS
+    else:
+        # The library line worth showing is the innermost that is not torch's own, if there is one.
+        role = SHOWN if kind == LIBRARY and not is_stdlib(code.co_filename) else PASSED
+    _roles[id(code)] = role
+    return role
 
 
 def place_in(code: CodeType, lasti: int) -> Place:
@@ -176,14 +193,18 @@ def _site_slow(frame: FrameType) -> Site:
     at: FrameType | None = frame
     compiled = False
     while at is not None:
-        kind = kind_of(at.f_code)
-        compiled = compiled or is_compilers(at.f_code)
-        # Code that dynamo wrote calls compiled code on no line of its own: who called that is worth a line.
-        if kind == USER and not (compiled and compat_compile.is_generated(at.f_code)):
-            break
-        # The library line worth showing is the innermost that is not torch's own, if there is one.
-        if via is None and kind == LIBRARY and not is_stdlib(at.f_code.co_filename):
+        code = at.f_code
+        role = _roles.get(id(code))
+        if role is None:
+            role = role_of(code)
+        if role == ENDS:
+            # Code that dynamo wrote calls compiled code on no line of its own: who called that is worth a line.
+            if not (compiled and compat_compile.is_generated(code)):
+                break
+        elif role == SHOWN and via is None:
             via = at
+        elif role == COMPILERS:
+            compiled = True
         at = at.f_back
     user = at or via or inner
     below = None if user is inner else (via if via is not None and via is not user else inner)
@@ -205,6 +226,7 @@ def register(code: Any, site: Site, lasti: int = 0) -> Any:
         if id(code) not in _kinds:
             _codes.append(code)
         _kinds[id(code)] = USER
+        _roles[id(code)] = ENDS
         _sites[(id(code), lasti)] = site
     return code
 

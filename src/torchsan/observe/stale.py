@@ -12,6 +12,7 @@ import torch
 
 from torchsan.model.events import CompiledOnlyFailure, Line, Memory, Save, StaleCast, StaleSave, Write
 from torchsan.observe import nodes
+from torchsan.observe.accumulated import is_gradient
 from torchsan.observe.foreign_writes import lines_that_write
 from torchsan.observe.ledger import Ledger, Stepped, Written
 from torchsan.observe.names import in_modules, in_variables
@@ -81,6 +82,9 @@ class StaleFinder:
         if memory is not None:
             writes = self.ledger.after(memory, sequence, saved.expected)
             steps = list(self.ledger.steps_after(memory, sequence))
+            if not writes and not steps and is_gradient(memory):
+                times = (saved.current or 0) - (saved.expected or 0)
+                writes = self.ledger.accumulated_after(sequence, times)
         elif saved.expected is not None and saved.current is not None:
             # Torch keeps some stale tensors to itself; their versions still tell which memory it was.
             writes = self.ledger.by_versions(sequence, saved.expected, saved.current)

@@ -14,13 +14,13 @@ from torchsan.observe.objects import is_honest, is_tensor
 
 _storage = torch._C.TensorBase.untyped_storage
 _shape = torch._C.TensorBase.shape.__get__
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def memory_of(tensor: Any) -> int | None:
     """The identity of a tensor's memory, shared by all its views and aliases; None where it has none."""
+    kind = type(tensor)
     try:
-        if type(tensor) in _PLAIN:
+        if kind is torch.Tensor or kind is torch.nn.Parameter:  # `in` would ask a metaclass of the program's
             return _storage(tensor)._cdata  # type: ignore[no-any-return]
         with torch._C.DisableTorchFunctionSubclass():
             return int(_storage(tensor)._cdata)

@@ -9,7 +9,7 @@ from typing import Any
 from torchsan.model import Finding, Place
 from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import ParallelEvent, RanksDisagree, RankStuck, Stand, StridedCollective
-from torchsan.processes.memory import compare_parts, compare_sharing
+from torchsan.processes.memory import compare_copies, compare_parts, compare_sharing
 from torchsan.processes.reading import Record
 from torchsan.processes.ring import Call, read_ring
 from torchsan.processes.stacks import stood_at
@@ -189,4 +189,4 @@ def _line(data: Any) -> Line:
     return Line(Place(path, line, column, end_line, end_column, function))
 
 
-COMPARISONS: list[Comparison] = [compare_calls, compare_weights, compare_parts]
+COMPARISONS: list[Comparison] = [compare_calls, compare_weights, compare_parts, compare_copies]

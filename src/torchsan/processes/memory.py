@@ -50,5 +50,22 @@ def compare_parts(ranks: dict[int, Record]) -> Iterator[tuple[ShardTouched, tupl
                 break
 
 
+def compare_copies(ranks: dict[int, Record]) -> Iterator[tuple[ShardTouched, tuple[int, ...]]]:
+    """Copies of one replicated DTensor that were written through `to_local()`: the first read of different ones."""
+    visits: dict[str, dict[int, dict[str, Any]]] = {}
+    for rank, record in ranks.items():
+        for fact in record.facts:
+            if fact["kind"] == "copy":
+                visits.setdefault(str((fact["line"], fact["visit"])), {})[rank] = fact
+    for by_rank in visits.values():
+        written = next((fact["written"] for fact in by_rank.values() if fact["written"]), None)
+        if written is None or len(by_rank) < len(ranks) or len({fact["digest"] for fact in by_rank.values()}) == 1:
+            continue
+        on = tuple(sorted(by_rank))
+        read = Line(Place(*next(iter(by_rank.values()))["line"]))
+        yield ShardTouched("replicas-parted", Memory(""), Line(Place(*written)), read, "", on), on
+        return
+
+
 def _said(fact: dict[str, Any]) -> str:
     return ", ".join(fact.get("values", []))

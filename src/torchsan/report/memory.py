@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from torchsan.model import Report
-from torchsan.model.memory import Memory, size
+from torchsan.model.memory import Memory, Peak, TriedEdit, TriedEdits, size
 
 ROWS, MODULES = 12, 8
 
 
 def lines(report: Report) -> Iterator[Text]:
     """Nothing when nothing was measured."""
+    if report.tried is not None:
+        yield from _tried(report.tried)
     memory = report.memory
     if memory is None:
         return
@@ -28,6 +30,8 @@ def lines(report: Report) -> Iterator[Text]:
     yield Text(
         f"        {size(live)} in live tensors when it began, {size(peak.leaf_bytes)} in parameters and gradients"
     )
+    if memory.followed is not None:
+        yield _peak(memory.followed)
     yield Text("")
     yield from _by_line(memory, peak.kept_bytes)
     yield from _by_module(memory, peak.kept_bytes)
@@ -36,6 +40,57 @@ def lines(report: Report) -> Iterator[Text]:
             f"grows: {growth.holder} ({growth.path}:{growth.line}) by {growth.nodes_per_step:.0f} nodes"
             f" and {size(round(growth.bytes_per_step))} a step"
         )
+
+
+WORDS = {"helps": "helps", "folklore": "does not help here", "refused": "not possible here"}
+
+
+def _tried(table: TriedEdits) -> Iterator[Text]:
+    peak = f", {size(table.peak_bytes)} at the peak of a step" if table.peak_bytes else ""
+    yield Text.assemble(
+        ("memory: ", "bold"), f"{size(table.kept_bytes)} kept for backward{peak}; tried in ", f"{table.runs} runs"
+    )
+    if not table.edits:
+        yield Text("        none of the usual advice applies to this program")
+        return
+    for outcome, words in WORDS.items():
+        rows = [row for row in table.edits if row.outcome == outcome]
+        if not rows:
+            continue
+        yield Text("")
+        yield Text(f"{words}:", "bold")
+        for row in rows:
+            yield from _tried_row(row, shown=outcome == "helps" and table.together is None)
+    if table.together is not None:
+        yield Text("")
+        yield Text("all that helps, at once:", "bold")
+        yield from _tried_row(table.together, shown=True)
+    yield Text("")
+
+
+def _tried_row(row: TriedEdit, *, shown: bool) -> Iterator[Text]:
+    if row.outcome == "refused":
+        yield Text(f"  {row.title}: {row.why}")
+        return
+    saved = f"{_signed(row.kept_bytes)} kept, {_signed(row.peak_bytes)} at the peak, time ×{row.time_ratio:.2f}"
+    yield Text(
+        f"  {row.title}: {saved if row.outcome == 'helps' else f'saves {size(max(0, -row.kept_bytes))} ({saved})'}"
+    )
+    if row.outcome == "helps":
+        yield Text(f"    verified: {row.why}")
+    if shown:
+        for line in row.diff.splitlines():
+            yield Text(f"    | {line}", "green" if line.startswith("+") else "red" if line.startswith("-") else "")
+
+
+def _signed(number: int) -> str:
+    return f"{'+' if number > 0 else '−' if number < 0 else ''}{size(abs(number))}"
+
+
+def _peak(peak: Peak) -> Text:
+    where = "in backward" if peak.in_backward else "outside of backward"
+    outside = f", {size(peak.forward_bytes)} outside of backward" if peak.in_backward else ""
+    return Text(f"        {size(peak.bytes)} at the peak of the step after backward {peak.after} ({where}){outside}")
 
 
 def _by_line(memory: Memory, total: int) -> Iterator[Text]:

@@ -3,9 +3,11 @@
 What it is. `expand` does not copy: all rows of `torch.eye(3).expand(n, 3, 3)` are one and the same row of memory.
 
 What goes wrong. A write to the whole tensor is refused ("more than one element of the written-to tensor refers to
-a single memory location"). A write to one row or element is not: it changes all of them, silently.
+a single memory location"). A write to one row or element is not: it changes all of them, silently. Refused as well is
+a write whose values are read from the same memory, shifted: `history[1:] = history[:-1]`.
 
-How to fix. Make the rows real before writing: `repeat(n, 1, 1)`, or `expand(...).clone()`.
+How to fix. Make the rows real before writing: `repeat(n, 1, 1)`, or `expand(...).clone()`. To shift in place, copy
+what is read: `history[1:] = history[:-1].clone()`.
 
 When to ignore. When every copy is meant to change, write to the tensor from before the `expand` instead.
 """
@@ -65,6 +67,14 @@ def judge(event: Any, history: Any) -> Finding | None:
             spans,
             why="an expanded dimension has stride 0: every index along it is the same memory",
             fixes=FIX,
+        )
+    if isinstance(event, RefusedWrite) and event.reason == "operand-overlap":
+        return finding(
+            globals(),
+            f"{event.memory.quoted} is written with values that are read from a shifted part of the same memory",
+            refusal_spans(event, "written here"),
+            why="some of these values would be overwritten before they are read, so torch refuses",
+            fixes=(idea("copy what is read: .clone() on the right-hand side"),),
         )
     if isinstance(event, RefusedWrite) and event.reason == "overlap":
         return finding(

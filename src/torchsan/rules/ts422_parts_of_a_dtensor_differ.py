@@ -63,6 +63,13 @@ SAID = {
         "from_local takes each rank's word for it; nothing is compared or sent",
         "broadcast the local tensor first, or use distribute_tensor",
     ),
+    "replicas-parted": (
+        "a replicated tensor is written through its local part, by other values on another rank",
+        "not the same on all ranks",
+        "read here, as if it were one tensor",
+        "to_local() is this rank's copy; nothing keeps the copies equal",
+        "reduce or broadcast what is written, so that all ranks write the same",
+    ),
     "parts-differ": (
         "each rank changes its part of a sharded tensor by a number of its own: {1}",
         "by another number on each rank",

@@ -61,6 +61,13 @@ SAID = {
         "the values of a DTensor are in its local tensor; `.data` of the wrapper is not looked at",
         "copy a distributed tensor into it instead",
     ),
+    "lost-data": (
+        "assigning to `.data` of a DTensor changes nothing: its values stay as they were",
+        "has no effect",
+        "",
+        "the values of a DTensor are in its local tensor; `.data` of the wrapper is not looked at",
+        "copy the values: `with torch.no_grad(): p.copy_(value)`",
+    ),
 }
 
 

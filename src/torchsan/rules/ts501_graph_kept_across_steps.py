@@ -29,6 +29,8 @@ CODE = "TS501"
 NAME = "graph-kept-across-steps"
 LEVEL = "warning"
 
+FIXES = (("aliased", "detach_stored"),)
+
 BAD = """
 import torch
 
@@ -64,6 +66,8 @@ def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, GraphKept):
         return None
     label = "each entry keeps the graph it came from" if event.container else "carries the graphs of earlier steps on"
+    if event.container and event.made.place == event.held.place:
+        label = f"made here with its graph, and kept in {event.holder.quoted}"
     spans = [event.held.span("aliased", label, primary=True)]
     if event.made.place != event.held.place:
         spans.append(event.made.span("origin", "the graph is made here"))

@@ -40,7 +40,14 @@ class FunctionModule(torch.nn.Module):  # type: ignore[misc]
         return FunctionModule(self.__dict__["_function"])
 
 
-def as_subject(model: Any, args: Any, kwargs: dict[str, Any] | None, seed: int, origin: str = "") -> Subject:
+def as_subject(
+    model: Any,
+    args: Any,
+    kwargs: dict[str, Any] | None,
+    seed: int,
+    origin: str = "",
+    more: Iterable[Any] = (),
+) -> Subject:
     model, expression = compat_compile.undone(model)
     if expression and origin:
         origin += f"\nmodel = {expression}"
@@ -50,11 +57,14 @@ def as_subject(model: Any, args: Any, kwargs: dict[str, Any] | None, seed: int, 
         module = FunctionModule(model)
     else:
         raise UsageError(f"a model is a torch.nn.Module or a function, not {type(model).__name__}")
-    if isinstance(args, torch.Tensor) or not isinstance(args, tuple | list):
-        args = (args,)
     if kwargs is not None and not isinstance(kwargs, dict):
         raise UsageError(f"kwargs is a dict of keyword arguments, not {type(kwargs).__name__}")
-    return Subject(module, tuple(args), dict(kwargs or {}), seed=seed, origin=origin)
+    others = [_as_args(other) for other in more]
+    return Subject(module, _as_args(args), dict(kwargs or {}), seed=seed, origin=origin, more=others)
+
+
+def _as_args(args: Any) -> tuple[Any, ...]:
+    return tuple(args) if isinstance(args, tuple | list) else (args,)
 
 
 def chosen_methods(methods: Iterable[str] | None, model: Any = None) -> tuple[list[str], str]:
@@ -97,14 +107,17 @@ def verify(
     home: Place | None = None,
     progress: Progress | None = None,
     known: Callable[[Report], None] | None = None,
+    more: Iterable[Any] = (),
 ) -> Report:
     """Capture a model in every way (or in `methods`) and hunt for inputs on which capture and eager disagree.
+
+    `more` has the arguments of other calls that the model is meant for; without it they are looked for by trying.
 
     Everything runs on deep copies and the random state is put back: the model stays as it is. `known` is given what is
     known after every method, before causes are looked for.
     """
     wanted, remark = chosen_methods(methods, model)
-    subject = as_subject(model, args, kwargs, seed, origin)
+    subject = as_subject(model, args, kwargs, seed, origin, more)
     subject.home = home or calling_place()
     subject.limit = max(subject.limit, budget / 4)
     with random_state_kept():

@@ -204,7 +204,10 @@ def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> st
     run = "captured" if method not in ("export", "export-strict", "export-static") else "captured.module()"
     lines = ["import copy, io, random", "import numpy, torch", "", "", TENSORS_OF, ""]
     lines += [STATE_OF]
-    lines += [subject.origin or GIVEN, "eager = copy.deepcopy(model)"]
+    lines += [subject.origin or GIVEN]
+    if subject.others and not subject.origin:
+        lines += ["others = [torch.utils._pytree.tree_leaves((more_args, kwargs)) for more_args in more]  # as given"]
+    lines += ["eager = copy.deepcopy(model)"]
     lines += [
         "start = copy.deepcopy(state_of(model))",
         "leaves, tree = torch.utils._pytree.tree_flatten((args, kwargs))",

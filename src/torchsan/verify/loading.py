@@ -7,10 +7,12 @@ import importlib
 import importlib.util
 import os
 import sys
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from torchsan.errors import UsageError
 from torchsan.verify.frames import raised_places
@@ -32,6 +34,9 @@ _MAKE = """\
 made = {factory}
 model, args = made[0], tuple(made[1]) if isinstance(made[1], (tuple, list)) else (made[1],)
 kwargs = made[2] if len(made) > 2 and isinstance(made[2], dict) else {{}}"""
+_OTHERS = """\
+others = [tuple(o) if isinstance(o, (tuple, list)) else (o,) for o in {given}]
+others = [torch.utils._pytree.tree_leaves((o, kwargs)) for o in others]"""
 _GIVEN = """\
 {seeds}
 model = {factory}
@@ -39,8 +44,19 @@ given = eval({args!r}, {{**vars(subject), "torch": torch}})
 args, kwargs = given if isinstance(given, tuple) else (given,), {{}}"""
 
 
-def load(target: str, args_text: str | None, seed: int) -> tuple[Any, Any, dict[str, Any], str]:
-    """The model, args, kwargs, and the code that makes them."""
+@dataclass(frozen=True)
+class Made:
+    """What a factory gave."""
+
+    model: Any
+    args: Any
+    kwargs: dict[str, Any]
+    more: list[Any]
+    code: str
+
+
+def load(target: str, args_text: str | None, seed: int) -> Made:
+    """The model, its inputs, and the code that makes them."""
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name:
         raise UsageError(f"{target!r} does not name a factory: write FILE.py:factory or package.module:factory")
@@ -57,9 +73,21 @@ def load(target: str, args_text: str | None, seed: int) -> tuple[Any, Any, dict[
         if isinstance(made, tuple):
             expression += "[0]"
         code += "\n" + _GIVEN.format(seeds=seeds, factory=expression, args=args_text)
-        return model, _evaluated(args_text, module), {}, code
+        return Made(model, _evaluated(args_text, module), {}, [], code)
     model, args, kwargs = _unpacked(made, name)
-    return model, args, kwargs, code + "\n" + _MAKE.format(seeds=seeds, factory=expression)
+    code += "\n" + _MAKE.format(seeds=seeds, factory=expression)
+    more = _more(args, made[2]) if len(made) > 2 and not isinstance(made[2], dict) else []
+    if more:
+        code += "\n" + _OTHERS.format(given="[made[2]]" if more[0] is made[2] else "made[2]")
+    return Made(model, args, kwargs, more, code)
+
+
+def _more(args: Any, third: Any) -> list[Any]:
+    """The arguments of other calls: one call's, or a list of several."""
+    example = pytree.tree_structure(args)
+    if pytree.tree_structure(third) == example:
+        return [third]
+    return list(third) if isinstance(third, list) else []
 
 
 def _module(where: str, seeds: str) -> tuple[ModuleType, str]:
@@ -144,7 +172,8 @@ def _unpacked(made: Any, name: str) -> tuple[Any, Any, dict[str, Any]]:
             f'{name} gives a model without inputs: return (model, args), or pass --args "torch.randn(2, 3)"'
         )
     if not isinstance(made, tuple | list) or len(made) < 2:
-        raise UsageError(f"{name}() must return (model, args) or (model, args, kwargs), not {type(made).__name__}")
+        wanted = "(model, args), (model, args, kwargs) or (model, args, more inputs)"
+        raise UsageError(f"{name}() must return {wanted}, not {type(made).__name__}")
     model, args = made[0], made[1]
     if not callable(model):
         raise UsageError(f"{name}() must return a model first, not {type(model).__name__}")

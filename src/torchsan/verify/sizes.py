@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from torchsan.verify.subject import Outcome, Subject
-from torchsan.verify.variants import Variant
+from torchsan.verify.variants import GIVEN, Variant
 
 Axis = tuple[int, int]
 Accept = Callable[[Variant], Outcome | None]
@@ -50,6 +50,18 @@ class Sizes:
                 found.setdefault(leaf, []).append(dim)
         return {leaf: sorted(set(dims)) for leaf, dims in found.items()}
 
+    def learn(self, subject: Subject) -> None:
+        """Dimensions that nobody found by trying, but that the given inputs vary."""
+        known = {(leaf, dim) for leaf, dims in self.varying().items() for dim in dims}
+        axes = [axis for axis in _axes(subject) if axis not in known]
+        for leaves in filter(None, subject.others):
+            sizes = {axis: size_at(leaves[axis[0]], axis[1]) for axis in axes}
+            new = [axis for axis, size in sizes.items() if size not in (None, size_of(subject, axis))]
+            if new:
+                accepted = (sizes[new[0]] or 0,)
+                self.dimensions.append(Dimension(tuple(new), size_of(subject, new[0]), GIVEN, accepted))
+                axes = [axis for axis in axes if axis not in new]
+
 
 def resized(dims: Iterable[tuple[int, int, int]]) -> str:
     """The expression that repeats or cuts `x` to other sizes; dims are (dim, old, new)."""
@@ -80,6 +92,10 @@ def _edits(subject: Subject, axes: Iterable[Axis], steps: Iterable[int]) -> dict
     if any(number > LARGEST for number in elements.values()):
         return None
     return {leaf: resized(dims) for leaf, dims in wanted.items()}
+
+
+def size_at(value: object, dim: int) -> int | None:
+    return int(value.shape[dim]) if isinstance(value, torch.Tensor) and dim < value.dim() else None
 
 
 def size_of(subject: Subject, axis: Axis) -> int:

@@ -181,10 +181,14 @@ class Subject:
     home: Place | None = None
     capture: Place | None = None
     reset: Callable[[], None] = lambda: None
+    # Arguments of other calls that the model is meant for; those of another structure are left aside.
+    more: list[tuple[Any, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.leaves, self.spec = pytree.tree_flatten((self.args, self.kwargs))
         self.leaves = [copy_value(leaf) for leaf in self.leaves]
+        flat = [pytree.tree_flatten((args, self.kwargs)) for args in self.more]
+        self.others = [[copy_value(v) for v in leaves] if spec == self.spec else None for leaves, spec in flat]
         self.tensors = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
 
     def fresh(self) -> torch.nn.Module:

@@ -32,7 +32,14 @@ from torchsan.verify.subject import (
 from torchsan.verify.thresholds import threshold_variants
 from torchsan.verify.timing import ran_out
 from torchsan.verify.uninitialised import reads_uninitialised
-from torchsan.verify.variants import Variant, call_variants, seed_variants, sequence, value_variants
+from torchsan.verify.variants import (
+    Variant,
+    call_variants,
+    given_variants,
+    seed_variants,
+    sequence,
+    value_variants,
+)
 
 EXACT = Tolerance(1e-5, 1e-6)
 
@@ -128,6 +135,8 @@ class Truth:
     def explore(self, values: int = 24, sizes: int = 320) -> None:
         """All variants, some of every kind before more of any: a small budget must not leave a kind out."""
         subject = self.subject
+        for variant in given_variants(subject):
+            self.add(variant)
         others = value_variants(subject, _embedding_sizes(subject))
         self._some_values(others, values // 4)
         for variant in call_variants(subject, self._other_values()):
@@ -144,6 +153,7 @@ class Truth:
         finder = Finder(subject, self.accept, sizes, lambda: self.out_of_time)
         self.sizes = finder.explore()
         self.untried.update(dict.fromkeys(finder.undecided))
+        self.sizes.learn(subject)
         self.pairs += self.sizes.variants
         self._sizes_by_calls()
         with contextlib.suppress(Exception, SystemExit):

@@ -5,7 +5,7 @@ A change of an input is a Python expression in `x`, the example: what is tried i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,7 +64,7 @@ class Variant:
     def _edited(self, subject: Subject, edits: dict[int, str]) -> list[Any]:
         values = list(subject.leaves)
         for index, expression in edits.items():
-            values[index] = evaluate(expression, subject.leaves[index])
+            values[index] = evaluate(expression, subject.leaves[index], subject.others)
         return [widened(value) for value in values] if self.double else values
 
 
@@ -73,12 +73,42 @@ def widened(value: Any) -> Any:
     return value.detach().double().requires_grad_(value.requires_grad) if is_float else value
 
 
-def evaluate(expression: str, x: torch.Tensor) -> torch.Tensor:
+def evaluate(expression: str, x: torch.Tensor, others: Sequence[list[Any] | None] = ()) -> torch.Tensor:
+    """`x` is the example's tensor, `others` the flattened inputs of the other calls that were given."""
     with torch.no_grad():
-        value = eval(expression, {"torch": torch, "x": x.detach()})
+        value = eval(expression, {"torch": torch, "x": x.detach(), "others": others})
     if not isinstance(value, torch.Tensor):
         raise TypeError(expression)
     return value.requires_grad_(x.requires_grad and value.is_floating_point())
+
+
+GIVEN = "the other inputs that were given"
+
+
+def given_variants(subject: Subject) -> Iterator[Variant]:
+    """The calls that the model is meant for by its author's own word, each alone and all in their order."""
+    every = []
+    for number, leaves in enumerate(subject.others):
+        edits = _differing(subject, leaves, number) if leaves is not None else None
+        if leaves is None or edits is None:
+            continue
+        every.append(edits)
+        resized = any(leaves[i].shape != subject.leaves[i].shape for i in edits)
+        label = f"input {number + 2} of those that were given"
+        yield Variant("size" if resized else "values", label, edits, seed=subject.seed, dimension=GIVEN * resized)
+    if every:
+        yield Variant("calls", "one call after another, as given", seed=subject.seed, each=({}, *every))
+
+
+def _differing(subject: Subject, leaves: list[Any], number: int) -> dict[int, str] | None:
+    """Edits that make these inputs of the example; None where something other than tensors differs."""
+    edits = {}
+    for index, (old, new) in enumerate(zip(subject.leaves, leaves, strict=True)):
+        if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
+            edits[index] = f"others[{number}][{index}]"
+        elif type(old) is not type(new) or not (old is new or bool(old == new)):
+            return None
+    return edits or None
 
 
 def generator(seed: int) -> str:

@@ -168,7 +168,7 @@ def test_measuring_changes_nothing(measured):
         del builtins.result
 
 
-RULES = [all_rules()[code] for code in ("TS501", "TS502", "TS504")]
+RULES = [all_rules()[code] for code in ("TS501", "TS502", "TS503", "TS504")]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
@@ -176,6 +176,71 @@ def test_bad_is_reported_and_good_is_silent(rule, measured):
     found = [finding for finding in measured(rule.bad).findings if finding.code == rule.code]
     assert [finding.primary.line for finding in found] == [rule.bad_line()]
     assert measured(rule.good).findings == []
+
+
+PEAK = """
+import torch
+x = torch.ones(1000, requires_grad=True)
+for _ in range(3):
+    x.grad = None
+    y = x * 2
+    z = y.exp()
+    loss = z.sum()
+    loss.backward()
+"""
+
+
+def test_the_peak_of_a_step_by_hand(measured):
+    """At the start of the step x, its gradient, y and z are there, 4000 bytes each, and the loss and its gradient.
+
+    In backward x, y, z, the gradient of y and that of x are there at a time: one more. Outside of it never more than
+    four: the gradient goes before y is made anew, and the old y and z go when the new ones are bound.
+    """
+    memory = measured(PEAK).memory
+    peak = memory.followed
+    assert peak.after == 1
+    assert peak.in_backward
+    assert peak.bytes - peak.begin_bytes == 4000
+    assert peak.forward_bytes == peak.begin_bytes
+    assert memory.peak_bytes == peak.bytes
+
+
+def test_a_step_is_not_followed_under_modes_of_the_program(measured):
+    source = "from torch.utils._python_dispatch import TorchDispatchMode\nwith TorchDispatchMode():\n    pass\n" + PEAK
+    assert measured(source).memory.followed is not None
+    within = PEAK.replace("for _ in range(3):", "Mode().__enter__()\nfor _ in range(3):")
+    head = (
+        "from torch.utils._python_dispatch import TorchDispatchMode\n"
+        "class Mode(TorchDispatchMode):\n"
+        "    def __torch_dispatch__(self, func, types, args=(), kwargs=None):\n"
+        "        return func(*args, **(kwargs or {}))\n"
+    )
+    pop = "from torch.utils._python_dispatch import _pop_mode\n_pop_mode()\n"
+    assert measured(head + within + pop).memory.followed is None
+
+
+COPIES = """
+import torch
+first, second = torch.nn.Linear(64, 256), torch.nn.Linear(256, 1)
+for step in range(3):
+    h = torch.relu(first(torch.randn(128, 64)))
+    {}
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "kept = h.clone(); kept.mul_(2.0); loss = second(kept).mean() + h.mean()",
+        "kept = h.clone(); h2 = h.sum(); h.data.add_(1.0); loss = second(kept).mean() + h2",
+        "kept = h[:, :128].clone(); loss = kept.pow(2).mean() + second(h).mean()",
+        "kept = h[:1].expand(128, 256).clone(); loss = second(kept).mean() + h.mean()",
+        "kept = h.clone(); kept.detach().numpy(); loss = second(kept).mean() + h.mean()",
+    ],
+)
+def test_a_copy_that_is_needed_is_not_spoken_of(measured, body):
+    assert "TS503" not in [finding.code for finding in measured(COPIES.format(body)).findings]
 
 
 def test_a_large_tensor_that_is_held_anyway_is_not_spoken_of(measured):

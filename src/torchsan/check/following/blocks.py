@@ -50,18 +50,23 @@ def comes_after(body: Body, statement: ast.stmt) -> list[ast.stmt] | None:
 
     The other side of an `if` around it does not come after it.
     """
+    found = _from(body, statement)
+    return None if found is None else [node for node in found if node is not statement]
+
+
+def _from(body: Body, statement: ast.stmt) -> list[ast.stmt] | None:
+    """A statement and what may run after it."""
     for index, node in enumerate(body):
-        inside = [] if node is statement else _after_inside(node, statement)
+        inside = [node] if node is statement else _after_inside(node, statement)
         if inside is not None:
-            rest = body[index + 1 :]
-            return inside if leaves(inside) else inside + rest
+            return inside if leaves(inside) else inside + body[index + 1 :]
     return None
 
 
 def _after_inside(node: ast.stmt, statement: ast.stmt) -> list[ast.stmt] | None:
     parts = [getattr(node, part, None) for part in _PARTS] + [h.body for h in getattr(node, "handlers", ())]
     for part in parts:
-        found = comes_after(part, statement) if part else None
+        found = _from(part, statement) if part else None
         if found is not None:
             return found
     return None

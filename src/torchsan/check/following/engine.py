@@ -84,7 +84,8 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
         try:
             results = root(interpreter)
             # Without a backward in sight, what leaves the function is what backward will start from.
-            interpreter.machine.backward([*results, *interpreter.machine.kept], None, keep=True)
+            kept = interpreter.machine.kept if interpreter.lazy else []
+            interpreter.machine.backward([*results, *kept], None, keep=True)
         except (PathEnded, CallCutShort):
             pass
         except RecursionError:
@@ -174,7 +175,9 @@ def _method_root(owner: str, name: str) -> Root:
 
 def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
     interpreter.root = function.info
-    interpreter.machine.helper = _waits_for_a_caller(function.info)
+    machine, bound = interpreter.machine, function.bound
+    machine.helper = _waits_for_a_caller(function.info)
+    machine.outside = machine.helper and isinstance(bound, Instance) and not bound.module
     if function.info.name == "backward" and function.info.owner is not None:
         given = _saved_by_forward(interpreter, function.info)
         if given:

@@ -48,6 +48,8 @@ class Machine:
         self.backwards = 0
         # Whether a function is followed without the program that calls it, and is a method that others have to call.
         self.alone = self.helper = False
+        # … of an object that is no module: whether its caller keeps gradients is not known.
+        self.outside = False
         # Answers that this path took without the source deciding them, of the branches that it is in.
         self.inside: Answers = ()
         # Writes to memory that belongs to the caller or is kept by the object, and to other memory, by place.
@@ -332,7 +334,7 @@ class Machine:
             for save in current.saves:
                 written = save.storage.written_after(save.time)
                 if written is not None:
-                    self.facts.append(self.tell.stale(current, save, written, node, sure=sure))
+                    self.facts.append(self.tell.stale(current, save, written, node, sure=sure and not self.outside))
             pending.extend((parent, sure) for parent in current.parents)
         if node is not None:
             self.backwards += 1

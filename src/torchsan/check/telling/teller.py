@@ -157,7 +157,9 @@ class Teller:
 
     def reused(self, node: Node, first: ast.AST, needed: ast.AST) -> Fact:
         event = events.GraphReused(node.op, self.line(node.place), self.line(needed), self.line(first))
-        return Fact(event, self.program.place(needed), self.by_caller)
+        # What a module of another file keeps from call to call is known less well.
+        foreign = getattr(node.place, "home", None) not in (None, self.program)
+        return Fact(event, self.program.place(needed), "possible" if foreign else self.by_caller)
 
     def no_graph(self, tensor: Tensor, node: ast.AST) -> Fact:
         """`node` is the backward that finds nothing to walk."""

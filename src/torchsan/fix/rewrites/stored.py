@@ -51,3 +51,34 @@ def is_repeated(value: ast.expr) -> bool:
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
         return False
     return isinstance(value.left, ast.List) or isinstance(value.right, ast.List)
+
+
+def same_stores(source: Source, statement: ast.stmt, value: ast.expr) -> list[ast.expr]:
+    """Other places of the function that put the same thing into the same container: also as `frames = [x]`."""
+    name = container_of(statement)
+    if not name or not isinstance(value, (ast.Name, ast.Attribute)):
+        return []
+    found: list[ast.expr] = []
+    for other in ast.walk(source.scope_of(statement)):
+        if not isinstance(other, ast.stmt) or other is statement or container_of(other) != name:
+            continue
+        given = getattr(other, "value", None)
+        parts = (
+            given.elts
+            if isinstance(given, (ast.List, ast.Tuple))
+            else given.args
+            if isinstance(given, ast.Call)
+            else []
+        )
+        found += [part for part in parts if syntax.same(part, value)]
+    return found
+
+
+def container_of(statement: ast.stmt) -> str:
+    """`frames` of `frames.append(x)` and of `frames = [x]`."""
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, (ast.List, ast.Tuple)):
+        return ast.unparse(statement.targets[0]) if len(statement.targets) == 1 else ""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in KEEPING:
+        return ast.unparse(call.func.value)
+    return ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.rewrites.stored import stored_values
+from torchsan.fix.rewrites.stored import same_stores, stored_values
 from torchsan.fix.source import Edit, Source
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
@@ -25,6 +25,11 @@ def kept_copy(spot: Spot) -> Found:
     values = [part for value, _ in stored_values(source, statement, spot.span) for part in _parts(value)][: 2 * LIMIT]
     yield from _collected(source, statement, spot)
     for value in values:
+        others = same_stores(source, statement, value)
+        if others:
+            shown = source.segment(value)
+            everywhere = [syntax.cloned(source, one) for one in (value, *others)]
+            yield f"keep copies: {shown}.clone() wherever {shown} is kept", everywhere
         yield from _copies(source, value)
     if len(values) > 1:
         yield "keep copies of all", [edit for value in values for edit in [syntax.cloned(source, value)]]
@@ -154,9 +159,13 @@ def bound_copy(spot: Spot) -> Found:
             if any(isinstance(t, ast.Name) and t.id == root for t in targets):
                 yield from _bound(source, node.value)
     if function is not None and root in {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}:
-        edit = syntax.insert_before(source, statement, f"{root} = {root}.clone()")
-        if edit is not None:
-            yield f"write to a copy: {root} = {root}.clone()", [edit]
+        body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+        # Before the write, or where it is not the only one, before all of them.
+        for place in dict.fromkeys((statement, body[0])):
+            edit = syntax.insert_before(source, place, f"{root} = {root}.clone()")
+            where = "" if place is statement else " from the start"
+            if edit is not None:
+                yield f"write to a copy{where}: {root} = {root}.clone()", [edit]
 
 
 def _bound(source: Source, value: ast.expr) -> Found:

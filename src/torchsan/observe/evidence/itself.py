@@ -16,7 +16,7 @@ from torchsan.observe.holders.extents import extent_of
 from torchsan.observe.holders.lineage import lineage
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings
-from torchsan.observe.objects import is_tensor
+from torchsan.observe.objects import is_a, is_tensor, sequence_of
 
 BLENDING = ("add_", "sub_", "lerp_", "mul_", "div_", "__iadd__", "__isub__", "_foreach_lerp_", "_foreach_add_")
 COPYING = ("copy_", "__setitem__", "_foreach_copy_")
@@ -52,15 +52,15 @@ def _is_kept(holding: Holding, writing: Writing) -> bool:
     """A slot beside the parameter's own: an item, a local name, an attribute that is no module's parameter."""
     if holding.extent != writing.target:
         return False
-    return holding.step.kind in ("item", "local", "cell", "global") or not isinstance(holding.value, torch.nn.Parameter)
+    return holding.step.kind in ("item", "local", "cell", "global") or not is_a(holding.value, torch.nn.Parameter)
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
     for value in values:
         if is_tensor(value):
             yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value[:8])
+        else:
+            yield from _tensors(sequence_of(value)[:8])
 
 
 def _pair(writing: Writing) -> list[ast.expr]:

@@ -15,7 +15,7 @@ from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import is_out
 from torchsan.observe.holders.resolving import root_name
-from torchsan.observe.objects import is_tensor
+from torchsan.observe.objects import is_a, is_tensor, sequence_of
 from torchsan.observe.recorder import Recorder
 
 MAX_ELEMENTS = 1 << 22
@@ -123,8 +123,8 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
     for value in values:
         if is_tensor(value):
             yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+        else:
+            yield from _tensors(sequence_of(value))
 
 
 def _meets_unequal(writing: Writing, operand: torch.Tensor, extent: Extent) -> bool:
@@ -138,9 +138,9 @@ def _meets_unequal(writing: Writing, operand: torch.Tensor, extent: Extent) -> b
 def _copied(value: Any) -> Any:
     if is_tensor(value):
         return _detach(value).clone()
-    if isinstance(value, list):
-        return [_copied(item) for item in value]
-    if isinstance(value, tuple) and type(value) is tuple:
+    if is_a(value, list):
+        return [_copied(item) for item in sequence_of(value)]
+    if type(value) is tuple:
         return tuple(_copied(item) for item in value)
     return value
 

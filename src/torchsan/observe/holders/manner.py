@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchsan.observe.objects import is_tensor
+from torchsan.observe.objects import is_tensor, sequence_of
 
 # Ops that do not look at what they overwrite.
 REPLACING = {
@@ -66,13 +66,13 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     for value in values:
         if is_tensor(value):
             found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += _tensors(value)
+        else:
+            found += _tensors(sequence_of(value))
     return found
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, complex)) and not is_tensor(value)
+    return issubclass(type(value), (int, float, complex))
 
 
 def _is_data(operand: torch.Tensor, receiver: torch.Tensor) -> bool:
@@ -95,8 +95,8 @@ def signature(args: tuple[Any, ...]) -> object:
     for value in args[1:]:
         if is_tensor(value):
             parts.append(contents(value))
-        elif isinstance(value, (int, float, complex, str, bool, type(None))):
+        elif type(value) in (int, float, complex, str, bool, type(None)):
             parts.append(value)
         else:
-            parts.append(repr(value) if _is_index(value) else type(value).__name__)
+            parts.append(repr(value) if _is_index(value) else id(type(value)))
     return tuple(parts)

@@ -166,9 +166,22 @@ def _later_in(file: syntax.File, statement: ast.stmt, call: ast.expr, name: str)
     for node in ast.walk(statement):
         if not isinstance(node, ast.Name) or node.id != name or not isinstance(node.ctx, ast.Load) or node in inside:
             continue
-        if (node.lineno, node.col_offset) > (call.end_lineno or 0, call.end_col_offset or 0):
+        later = (node.lineno, node.col_offset) > (call.end_lineno or 0, call.end_col_offset or 0)
+        if later and not _perhaps(file, node, statement, call):
             return node
     return None
+
+
+def _perhaps(file: syntax.File, node: ast.AST, statement: ast.stmt, call: ast.expr) -> bool:
+    """Is this reached on some ways only, as `x` in `f(x) if fast else g(x)`, other than the call that has run?"""
+    for parent in file.up(node):
+        if parent is statement:
+            return False
+        if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.Lambda)):
+            arm = next(child for child in ast.iter_child_nodes(parent) if node in set(ast.walk(child)))
+            if call not in set(ast.walk(arm)):
+                return True
+    return False
 
 
 def reads_elsewhere(file: syntax.File, like: Place, dotted: str, scope: ast.AST) -> Place | None:

@@ -3,44 +3,49 @@
 Every autograd node carries the `Site` of its line, so the reference count of a site is the number of live nodes that
 the line has made, and costs nothing to keep. From step to step it stays the same, or goes up and down with the input.
 Where it only ever goes up, the holders are looked for: a tensor whose graph reaches back through several earlier steps,
-or a container whose entries were made in different ones. A container that is bounded, a graph that is let go later on
-(a window, an episode, an inner loop) is no leak: what is suspected is told only if it was still growing at the end.
+or whoever keeps tensors that were made in different ones. What is bounded, a graph that is let go later on (a window,
+an episode, an inner loop) is no leak: what is suspected is told only if it was still growing at the end.
 """
 
 from __future__ import annotations
 
 import sys
-from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-import torch
 from torch.optim import optimizer as torch_optimizer
 
 from torchsan import compat
 from torchsan.model.events import Line, Memory
 from torchsan.model.memory_events import GraphKept
 from torchsan.observe import nodes
-from torchsan.observe.holders.census import Holding, Step, take_census
+from torchsan.observe.holders.census import Step
 from torchsan.observe.holders.storing import stored_at
+from torchsan.observe.kept import carriers, holding
+from torchsan.observe.kept.carriers import Carrier, Carriers, LineKey, Origin, Reach, Walker, line_of
+from torchsan.observe.kept.catching import Catcher
+from torchsan.observe.kept.holding import STEPS, Group, Grower, Marks
 from torchsan.observe.kept.saved import kept_by
-from torchsan.observe.objects import is_tensor
+from torchsan.observe.kept.upward import Upward
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import Site, _sites, user_frames
 from torchsan.observe.timing import Share
 
-# A line is suspected when its nodes have become more so many times, and never fewer in between.
-RISES = 4
+# A line is suspected when its nodes have become more so many times, and never fewer in between; marks are taken before.
+RISES, MARKING = 4, 3
 # When so small a share of the nodes is left, the graphs were let go: a window, an episode, an epoch's list.
 LET_GO = 0.6
-# Of how many earlier steps a holder must keep the graph, at least.
-STEPS = 3
-COLLECTING = ("item", "cache")
-MAX_NODES = 20_000
+# The share of its rises that a line must go on with to be told.
+GOES_ON = 0.4
 MAX_TICKS = 4_096
-LOOKING = (0.5, 0.02)
+# Lines whose newest carriers are asked how far back they reach.
+RUNNING = 24
+# Steps for which the line that puts a graph into its holder is waited for.
+CATCHING = 4
+LOOKING = (1.5, 0.02)
 
 
 @dataclass(slots=True)
@@ -48,8 +53,9 @@ class _Course:
     """How the number of live nodes of one line has gone."""
 
     last: int
+    since: int
     rises: int = 0
-    look_at: int = RISES
+    look_at: int = MARKING
 
 
 @dataclass(slots=True)
@@ -57,12 +63,15 @@ class Suspect:
     """A holder that was found, waiting for the end of the run."""
 
     event: GraphKept
-    site: Site
+    line: LineKey
     tick: int
+    catcher: Catcher | None = None
     refuted: bool = False
     # The largest count since; none yet, since looking itself holds references.
     most: int | None = None
     later_rises: int = 0
+    # How often the count has risen up to now, per step.
+    rate: float = 0.0
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -70,21 +79,12 @@ class Suspect:
 
 
 @dataclass(slots=True)
-class _Group:
-    """Tensors with a graph that one slot or one container holds, and the steps in which their graphs were made."""
+class _Carried:
+    """A running value, how far back its graph goes, and who holds it."""
 
-    step: Step
-    newest: Step
-    slot: tuple[int, object]
-    tensors: list[torch.Tensor] = field(default_factory=list)
-    ticks: set[int] = field(default_factory=set)
-    sequences: set[int] = field(default_factory=set)
-    container: bool = False
-
-    @property
-    def name(self) -> str:
-        above = self.step.above
-        return above.path if self.container and above is not None else self.step.path
+    carrier: Carrier
+    reach: Reach
+    way: Step
 
 
 class GrowthSensor:
@@ -99,8 +99,9 @@ class GrowthSensor:
         self._number = 0
         self._stepped = False
         self._handle: Any = None
-        # What a slot's value was made by when it was looked at, and the lines to look at again at the next tick.
-        self._marks: dict[tuple[int, object], int] = {}
+        # The last look, which the next one compares with, and the lines to look at again at the next tick.
+        self._marks: Marks | None = None
+        self._running: dict[Origin, set[int]] = {}
         self._again: list[Site] = []
 
     def install(self) -> None:
@@ -111,6 +112,7 @@ class GrowthSensor:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
+        self._stop_catching(sys._getframe(1), ended=True)
         self._tell()
 
     # -- counting -----------------------------------------------------------------------------------
@@ -133,34 +135,38 @@ class GrowthSensor:
 
     def _tick(self, frame: FrameType) -> None:
         self._number += 1
+        self._stop_catching(frame)
         self._ticks.append(compat.thread_sequence())
         rising, self._again = self._again, []
-        for site in list(_sites.values()):
-            self._count(site, rising)
-            for twin in site.twins.values():
-                self._count(twin, rising)
+        alive = 0
+        for site in _all_sites():
+            # Besides its nodes, a site is known to its table and to five names of this loop.
+            alive += max(0, self._count(site, rising) - 6)
+        self.recorder.live_nodes.append(alive)
         for suspect in self.suspects:
             self._follow(suspect)
         if rising and self.share.allows():
             with self.share.spending():
                 self._look(rising, frame)
+        self._start_catching(frame)
 
-    def _count(self, site: Site, rising: list[Site]) -> None:
+    def _count(self, site: Site, rising: list[Site]) -> int:
         count = sys.getrefcount(site)
         course = self._courses.get(id(site))
         if course is None:
-            self._courses[id(site)] = _Course(count)
+            self._courses[id(site)] = _Course(count, self._number)
         elif count > course.last:
             course.last = count
             course.rises += 1
             if course.rises >= course.look_at:
-                course.look_at *= 2
+                course.look_at = 2 * course.rises
                 rising.append(site)
         elif count < LET_GO * course.last:
-            course.last, course.rises, course.look_at = count, 0, RISES
+            self._courses[id(site)] = _Course(count, self._number)
+        return count
 
     def _follow(self, suspect: Suspect) -> None:
-        count = sys.getrefcount(suspect.site)
+        count = sum(sys.getrefcount(site) for site in _all_sites() if line_of(site) == suspect.line)
         if suspect.most is None:
             suspect.most = count
         elif count < LET_GO * suspect.most:
@@ -172,79 +178,101 @@ class GrowthSensor:
     # -- looking ------------------------------------------------------------------------------------
 
     def _look(self, rising: list[Site], frame: FrameType) -> None:
-        wanted = {id(site) for site in rising}
+        """Twice: what is written down the first time is compared with the second, a step later."""
+        found = carriers.find(self._ticks)
+        walker = Walker(self._ticks, {id(site) for site in rising})
         frames = user_frames(frame, 24)
-        for group in _groups(take_census(frame).holdings):
-            site = self._old_nodes(group, wanted)
-            if site is None or len(self._ticks_of(group)) < STEPS:
-                continue
-            if any(suspect.site is site and not suspect.refuted for suspect in self.suspects):
-                continue
-            if group.container or self._carries_itself(group):
-                self.suspects.append(Suspect(self._event(group, site, frames), site, self._number))
-            else:
-                self._again = rising
-
-    def _ticks_of(self, group: _Group) -> set[int]:
-        """In which steps a container's entries were made; into which steps a running value reaches back."""
-        if not group.container:
-            return group.ticks
-        return {bisect_right(self._ticks, compat.node_sequence(tensor.grad_fn)) for tensor in group.tensors}
-
-    def _carries_itself(self, group: _Group) -> bool:
-        """Was the value of this slot a tick ago made part of its value now? A mere result of the step was not."""
-        slot, node = group.slot, group.tensors[-1].grad_fn
-        before = self._marks.get(slot)
-        self._marks[slot] = compat.node_sequence(node)
-        return before is not None and before != self._marks[slot] and before in group.sequences
-
-    def _old_nodes(self, group: _Group, wanted: set[int]) -> Site | None:
-        """Does the group keep nodes of a rising line from several earlier steps? The line, if so."""
-        found: Site | None = None
-        seen = 0
-        # The newest graph is the current step's own; only what came before the last tick is old.
+        marks, running = self._marks, self._running
+        # The newest graphs are the current step's own; only what came before the last tick is old.
         latest = self._ticks[-2] if len(self._ticks) > 1 else 0
-        for node in nodes.walk([tensor.grad_fn for tensor in group.tensors]):
-            seen += 1
-            if seen > MAX_NODES:
-                break
-            sequence = compat.node_sequence(node)
-            group.sequences.add(sequence)
-            # Leaves are numbered beyond all others.
-            if not 0 <= sequence < latest:
-                continue
-            site = nodes.site_of_node(node)
-            if site is not None and id(site) in wanted:
-                found = found or site
-                group.ticks.add(bisect_right(self._ticks, sequence))
-        return found
-
-    def _event(self, group: _Group, site: Site, frames: list[FrameType]) -> GraphKept:
-        newest = group.tensors[-1]
-        made = Line(site.place, site.library_place)
-        if group.container:
-            # Put into the container, or into the attribute of an entry that was there before.
-            held = stored_at(group.step, frames, bound=False)
-            if held is None and group.newest.kind == "attribute":
-                held = stored_at(group.newest, frames)
+        groups = self._groups(found.found, latest, marks, walker)
+        self._marks, growers = holding.look(groups, found, marks)
+        for grower in growers:
+            self._suspect(self._collected(grower, frames), grower.held[-1], grower, frame)
+        for one in self._carried(found, walker, running):
+            self._suspect(self._running_value(one), one.carrier, None, frame)
+        if marks is None:
+            self._again = rising
         else:
-            # A running value is made by the line that carries it on.
-            held = nodes.line_of_node(newest.grad_fn) or stored_at(group.step, frames)
-        held = held or made
-        contents = kept_by([tensor.grad_fn for tensor in group.tensors])
-        steps = max(1, len(group.ticks))
-        size = sum(one.storage_bytes for one in contents.kept if not one.leaf)
-        return GraphKept(
-            holder=Memory(group.name),
-            held=held,
-            made=made,
-            container=group.container,
-            entries=len(group.tensors),
-            steps=steps,
-            nodes_per_step=contents.nodes / steps,
-            bytes_per_step=size / steps,
-            used=all(_released(tensor) for tensor in group.tensors[:-1] or group.tensors),
-        )
+            self._marks, self._running = None, {}
+
+    def _groups(self, found: list[Carrier], latest: int, marks: Marks | None, walker: Walker) -> list[Group]:
+        """Carriers of several steps whose graphs have nodes of a rising line."""
+        groups = [group for group in holding.choose(found, latest, marks) if group.old]
+        return [group for group in groups if walker.reach(group.old[-1].node).site is not None][: holding.GROUPS]
+
+    def _carried(self, found: Carriers, walker: Walker, before: dict[Origin, set[int]]) -> list[_Carried]:
+        """Values whose graph goes back through several steps and has in it what the same line made a tick ago.
+
+        A mere result of the step, computed from such a value, is not made from its own value before.
+        """
+        self._running = {}
+        recent = self._ticks[-3] if len(self._ticks) > 2 else 0
+        lines: dict[Origin, list[Carrier]] = {}
+        for one in sorted(found.found, key=lambda one: -one.sequence):
+            if one.sequence >= recent and one.site is not None:
+                lines.setdefault(one.origin, []).append(one)
+        carried = []
+        for number, ones in list(lines.items())[:RUNNING]:
+            reach = walker.reach(ones[0].node)
+            if reach.site is None or len(reach.ticks) < STEPS:
+                continue
+            self._running[number] = {one.sequence for one in ones}
+            if reach.sequences & (before.get(number, set()) - {ones[0].sequence}):
+                carried.append((ones[:4], reach))
+        return _named(carried, found)
+
+    def _suspect(self, event: GraphKept, carrier: Carrier, grower: Grower | None, frame: FrameType) -> None:
+        if any(_line(suspect.event) == _line(event) and not suspect.refuted for suspect in self.suspects):
+            return
+        suspect = Suspect(event, carrier.line, self._number, rate=self._rate(carrier.line))
+        self.suspects.append(suspect)
+        if grower is not None and (grower.holder is not None or grower.variable is not None):
+            suspect.catcher = Catcher(grower.holder, grower.look, grower.variable)
+
+    def _rate(self, line: LineKey) -> float:
+        courses = [self._courses.get(id(site)) for site in _all_sites() if line_of(site) == line]
+        rates = [one.rises / max(1, self._number - one.since) for one in courses if one is not None]
+        return max(rates, default=0.0)
+
+    def _start_catching(self, frame: FrameType) -> None:
+        """At the very end of a tick, one at a time: the interpreter has one ear."""
+        for suspect in self.suspects:
+            catcher = suspect.catcher
+            if catcher is None:
+                continue
+            if catcher.started or catcher.start(frame):
+                return
+            suspect.catcher = None
+
+    def _stop_catching(self, frame: FrameType, *, ended: bool = False) -> None:
+        for suspect in self.suspects:
+            if suspect.catcher is None:
+                continue
+            place = suspect.catcher.caught()
+            waiting = self._number - suspect.tick < CATCHING * (1 + self.suspects.index(suspect))
+            if place is None and not ended and waiting:
+                continue
+            suspect.catcher.stop(frame)
+            suspect.catcher = None
+            if place is not None:
+                suspect.event = replace(suspect.event, held=Line(place))
+
+    def _collected(self, grower: Grower, frames: list[FrameType]) -> GraphKept:
+        newest = max(grower.held, key=lambda one: one.sequence)
+        made = nodes.line_of_node(newest.node)
+        held = stored_at(grower.step, frames, bound=not grower.container) or made
+        above = grower.step.above
+        name = above.path if grower.container and above is not None else grower.step.path
+        steps = len({one.tick for one in grower.held})
+        return _event(name, held, made, grower.held, steps=steps, container=grower.container)
+
+    def _running_value(self, one: _Carried) -> GraphKept:
+        """It is made by the line that carries it on."""
+        site = one.reach.site
+        made = Line(site.place, site.library_place) if site is not None else None
+        held = nodes.line_of_node(one.carrier.node)
+        return _event(one.way.path, held, made, [one.carrier], steps=len(one.reach.ticks))
 
     # -- telling ------------------------------------------------------------------------------------
 
@@ -254,6 +282,9 @@ class GrowthSensor:
         told = {suspect.key for suspect in self.suspects if suspect.refuted}
         for suspect in self.suspects:
             late = self._number - suspect.tick
+            # It must have gone on as it began: what is bounded was full some time.
+            if late >= RISES and suspect.later_rises < GOES_ON * suspect.rate * late:
+                continue
             if late >= 2 * RISES and suspect.later_rises == 0:
                 continue
             key = suspect.key
@@ -264,36 +295,55 @@ class GrowthSensor:
                     self.recorder.report.memory.growth.append(suspect.event.row())
 
 
-def _released(tensor: torch.Tensor) -> bool:
-    """Has a backward gone through this tensor's graph already?"""
-    for index, node in enumerate(nodes.walk([tensor.grad_fn])):
+def _named(carried: list[tuple[list[Carrier], Reach]], found: Carriers) -> list[_Carried]:
+    """Of the values that a line made, the one that the program holds; others are only saved by the graph."""
+    values = [one.value for ones, _ in carried for one in ones]
+    if not values:
+        return []
+    up = Upward(values, found.leaves)
+    named = []
+    for ones, reach in carried:
+        ways = ((one, up.way(id(one.value))) for one in ones)
+        named += [_Carried(one, reach, way) for one, way in ways if way is not None][:1]
+    return named
+
+
+def _event(
+    name: str, held: Line | None, made: Line | None, ones: list[Carrier], *, steps: int, container: bool = False
+) -> GraphKept:
+    contents = kept_by([one.node for one in ones])
+    held = held or made
+    assert held is not None
+    steps = max(1, steps)
+    size = sum(one.storage_bytes for one in contents.kept if not one.leaf)
+    return GraphKept(
+        holder=Memory(name),
+        held=held,
+        made=made or held,
+        container=container,
+        entries=len(ones),
+        steps=steps,
+        nodes_per_step=contents.nodes / steps,
+        bytes_per_step=size / steps,
+        used=all(_released(one.node) for one in ones[:-1] or ones),
+    )
+
+
+def _all_sites() -> Iterator[Site]:
+    for site in list(_sites.values()):
+        yield site
+        yield from site.twins.values()
+
+
+def _line(event: GraphKept) -> tuple[str, int]:
+    return event.held.place.path, event.held.place.line
+
+
+def _released(root: Any) -> bool:
+    """Has a backward gone through this graph already?"""
+    for index, node in enumerate(nodes.walk([root])):
         if nodes.is_released(node):
             return True
         if index > 64:
             break
     return False
-
-
-def _groups(holdings: list[Holding]) -> list[_Group]:
-    """Tensors with a graph, by the container that collects them or else by their slot."""
-    carriers = [h for h in holdings if is_tensor(h.value) and h.value.grad_fn is not None]
-    entries: dict[int, set[object]] = {}
-    for holding in carriers:
-        for one in holding.step.up():
-            if one.kind in COLLECTING:
-                entries.setdefault(one.owner, set()).add(one.key)
-    found: dict[object, _Group] = {}
-    for holding in carriers:
-        collector = _collector(holding.step, entries)
-        key = ("container", collector.owner) if collector is not None else holding.slot
-        step = collector or holding.step
-        group = found.setdefault(key, _Group(step, holding.step, holding.slot, container=collector is not None))
-        group.tensors.append(holding.value)
-        group.newest = holding.step
-    return list(found.values())
-
-
-def _collector(step: Step, entries: dict[int, set[object]]) -> Step | None:
-    """The outermost container with several entries: `self.episodes[3].loss` is collected by `self.episodes`."""
-    ways = [one for one in step.up() if one.kind in COLLECTING and len(entries[one.owner]) >= STEPS]
-    return ways[-1] if ways else None

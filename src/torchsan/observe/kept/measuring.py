@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections import deque
 from dataclasses import dataclass
+from statistics import median
 from types import FrameType
 from typing import Any
 
 import torch
 
+from torchsan import compat_compile
 from torchsan.model.events import Line
-from torchsan.model.memory import KeptRow, Memory, StepMemory
+from torchsan.model.memory import KeptRow, Memory, ModuleRow, StepMemory
 from torchsan.model.memory_events import GraphRetained, SmallViewKept
 from torchsan.observe.holders.census import take_census
 from torchsan.observe.kept.owners import Owners
+from torchsan.observe.kept.peak import PeakMeter
 from torchsan.observe.kept.saved import Contents, Kept, kept_by
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_tensor
@@ -49,14 +53,25 @@ class MemorySensor:
         self.share = Share(ALLOWANCE, SHARE)
         self._best = -1
         self._retained: deque[_Retained] = deque(maxlen=MAX_RETAINED)
+        self._intervals: list[float] = []
+        self._last_pass: float | None = None
+        self.peak = PeakMeter(lambda: recorder.backward is not None)
 
     def install(self) -> None:
         self.owners.install()
         self.recorder.owners = self.owners
         self.recorder.before_backward.append(self._backward)
+        self.recorder.after_backward.append(self._after_backward)
 
     def close(self) -> None:
+        self._end_of_step()
         self.owners.close()
+        self.memory.modules = [
+            ModuleRow(path, use.kind, use.calls, use.seconds, use.call, use.inplace)
+            for path, use in self.owners.uses.items()
+        ]
+        # The first steps warm up, and the second is followed op by op.
+        self.memory.step_seconds = median(self._intervals[3:] or self._intervals or [0.0])
         if self.memory.passes == len(self.memory.steps):
             self._tell_retained()
         left = self.memory.passes - len(self.memory.steps)
@@ -67,8 +82,25 @@ class MemorySensor:
             )
 
     @shield
+    def _after_backward(self, passes: int) -> None:
+        """From the end of the first backward to the end of the second there is a whole step."""
+        if passes == 1 and not self.recorder.paused and not compat_compile.is_in_use():
+            self.peak.begin(passes)
+
+    def _end_of_step(self) -> None:
+        if self.peak.running:
+            self.peak.end()
+            self.memory.followed = self.peak.found
+
+    @shield
     def _backward(self, roots: list[Any], frame: FrameType) -> None:
         self.memory.passes += 1
+        now = time.process_time() - self.share.spent
+        if self._last_pass is not None and len(self._intervals) < MAX_STEPS:
+            self._intervals.append(now - self._last_pass)
+        self._last_pass = now
+        if self.memory.passes >= 3:
+            self._end_of_step()
         if len(self.memory.steps) >= MAX_STEPS or not self.share.allows():
             return
         with self.share.spending():

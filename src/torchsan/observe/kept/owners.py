@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 import weakref
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.nn.modules import module as module_hooks
 
+from torchsan.observe.objects import attributes_of
+from torchsan.observe.sites import USER, kind_of, place_in
 from torchsan.observe.tensors import memory_of
+
+
+@dataclass(slots=True)
+class Use:
+    """How one module was used."""
+
+    kind: str
+    call: tuple[str, int, int, int, int] | tuple[()]
+    inplace: bool | None
+    calls: int = 0
+    seconds: float = 0.0
+
+
+def _use(module: torch.nn.Module, frame: FrameType | None) -> Use:
+    while frame is not None and frame.f_code.co_filename == module_hooks.__file__:
+        frame = frame.f_back
+    call: tuple[str, int, int, int, int] | tuple[()] = ()
+    if frame is not None and kind_of(frame.f_code) == USER:
+        place = place_in(frame.f_code, frame.f_lasti)
+        call = (frame.f_code.co_filename, place.line, place.column, place.end_line, place.end_column)
+    inplace = attributes_of(module).get("inplace")
+    return Use(type(module).__name__, call, inplace if type(inplace) is bool else None)
 
 
 class Owners:
@@ -19,6 +47,7 @@ class Owners:
         self._local = threading.local()
         self._paths: dict[int, tuple[weakref.ref[Any], dict[int, str]]] = {}
         self._handles: list[Any] = []
+        self.uses: dict[str, Use] = {}
 
     def install(self) -> None:
         self._handles = [
@@ -47,13 +76,20 @@ class Owners:
         stack = self._local.__dict__.setdefault("stack", [])
         root = stack[0][0] if stack else module
         known = self._paths_of(root).get(id(module))
-        stack.append((module, known or f"{stack[-1][1]}.{type(module).__name__}" if stack else type(module).__name__))
+        path = known or (f"{stack[-1][1]}.{type(module).__name__}" if stack else type(module).__name__)
+        use = self.uses.get(path)
+        if use is None:
+            use = self.uses[path] = _use(module, sys._getframe(1))
+        stack.append((module, path, use, time.perf_counter()))
 
     def _leave(self, module: torch.nn.Module, args: Any, result: Any) -> None:
         stack = getattr(self._local, "stack", None)
         # A call that was left by an exception may have left others above it.
         while stack:
-            if stack.pop()[0] is module:
+            entered, _, use, began = stack.pop()
+            if entered is module:
+                use.calls += 1
+                use.seconds += time.perf_counter() - began
                 return
 
     def _paths_of(self, root: torch.nn.Module) -> dict[int, str]:

@@ -118,7 +118,7 @@ def _values(node: Any, closures: set[int]) -> Iterator[tuple[str, torch.Tensor, 
                 if id(start) in closures:
                     continue
                 closures.add(id(start))
-            for tensor in _reachable(start, closures):
+            for tensor in reachable(start, closures):
                 yield what, tensor, True
 
 
@@ -146,7 +146,7 @@ def _on_context(node: Any) -> Iterator[tuple[str, Any]]:
                 yield name, compat.AsSlot(value)
 
 
-def _reachable(start: Any, met: set[int]) -> Iterator[torch.Tensor]:
+def reachable(start: Any, met: set[int]) -> Iterator[torch.Tensor]:
     """Tensors that an object leads to: through containers, closures and plain objects."""
     todo, seen = [(start, 0)], 0
     while todo and seen < OBJECTS:

@@ -16,6 +16,7 @@ from types import ModuleType
 
 NAME = "torchsan_writes"
 SOURCE = Path(__file__).with_name("writes.cpp")
+HEADERS = [SOURCE.with_name("frames.h"), SOURCE.with_name("nodes.h")]
 # `TORCHSAN_NATIVE=0` keeps to the sensor in Python.
 SWITCH = "TORCHSAN_NATIVE"
 
@@ -27,12 +28,18 @@ def folder() -> Path:
     import torch
 
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+    text = b"".join(part.read_bytes() for part in (SOURCE, *HEADERS))
+    digest = hashlib.sha256(text).hexdigest()[:12]
     return Path(base) / "torchsan" / "native" / f"{torch.__version__}-{sys.implementation.cache_tag}-{digest}"
 
 
 def library() -> Path:
     return folder() / f"{NAME}.so"
+
+
+def is_built() -> bool:
+    """Is a library for this torch, Python and source in the cache, and does it load?"""
+    return isinstance(_load(str(library())), ModuleType)
 
 
 def load() -> ModuleType | None:
@@ -88,6 +95,7 @@ def build() -> Path:
             NAME,
             [str(SOURCE)],
             extra_cflags=["-O2", "-fvisibility=hidden"],
+            extra_include_paths=[str(SOURCE.parent)],
             build_directory=str(work),
             is_python_module=False,
         )

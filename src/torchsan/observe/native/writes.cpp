@@ -11,20 +11,11 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/extension.h>
 
-#include <atomic>
 #include <cstring>
-#include <mutex>
-#include <unordered_map>
 #include <unordered_set>
 
-#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
-// The frames of the running thread can be read without the interpreter's lock, by that thread alone.
-#define TORCHSAN_OWN_FRAMES 1
-#ifndef Py_BUILD_CORE
-#define Py_BUILD_CORE 1
-#endif
-#include <internal/pycore_frame.h>
-#endif
+#include "frames.h"
+#include "nodes.h"
 
 namespace {
 
@@ -33,8 +24,9 @@ using c10::DispatchKeySet;
 using c10::OperatorHandle;
 using torch::jit::Stack;
 
-// What Python says of a code object (`describe`), and of a site (`arrive`).
-enum : int { USER = 1, OURS = 2, STEP = 4, FORWARD = 8 };
+using namespace torchsan;
+
+// What Python says of a site (`arrive`).
 enum : int { NO_LOOK = 1 };
 
 struct Record {
@@ -49,20 +41,15 @@ struct Record {
   int64_t moment;
 };
 
+// Who writes: the innermost instruction that is not ours, and the nearest of the user's.
 struct Spot {
-  PyCodeObject* inner = nullptr;
-  PyCodeObject* user = nullptr;
-  int inner_at = 0;
-  int user_at = 0;
-  bool operator==(const Spot& o) const {
-    return inner == o.inner && user == o.user && inner_at == o.inner_at && user_at == o.user_at;
-  }
+  Instruction inner, user;
+  bool operator==(const Spot& o) const { return inner == o.inner && user == o.user; }
 };
 
 struct SpotHash {
   size_t operator()(const Spot& s) const {
-    size_t h = reinterpret_cast<size_t>(s.inner) * 0x9E3779B97F4A7C15ull + s.inner_at;
-    h ^= (reinterpret_cast<size_t>(s.user) + s.user_at) * 0xC2B2AE3D27D4EB4Full;
+    size_t h = s.inner.hash() ^ (s.user.hash() * 0xC2B2AE3D27D4EB4Full);
     return h ^ (h >> 29);
   }
 };
@@ -79,16 +66,6 @@ struct KeptSite {
   int flags = 0;
   std::atomic<uint64_t> visits{0};
 };
-
-// What a thread knows of the instructions it writes at. Nodes of the map of sites stay where they are.
-struct Recent {
-  uint64_t generation = 0;
-  PyCodeObject* code = nullptr;
-  int lasti = 0;
-  KeptSite* site = nullptr;
-};
-constexpr size_t RECENT = 64;
-thread_local Recent recent[RECENT];
 
 // The last writes of one memory, in a ring once there are many.
 struct Story {
@@ -130,10 +107,9 @@ struct State {
   size_t most_exposed = 2000;
   uint64_t stamp = 0;
   std::unordered_map<uintptr_t, Story> stories;
-  std::unordered_map<PyCodeObject*, int> codes;
   std::unordered_map<Spot, KeptSite, SpotHash> sites;
-  // Grows whenever the sites are forgotten, and with them what threads know of them.
-  std::atomic<uint64_t> generation{1};
+  // Grows whenever stories are forgotten.
+  uint64_t forgotten = 1;
   std::unordered_map<uintptr_t, Exposed> exposed;
   std::vector<Silent> silent;
   std::vector<std::string> ops;
@@ -142,7 +118,6 @@ struct State {
   std::atomic<uint64_t> home{0};
   std::atomic<bool> threaded{false};
   std::atomic<int64_t> moment{1};
-  PyObject* describe = nullptr;
   PyObject* arrive = nullptr;
   PyObject* before = nullptr;
   PyObject* after = nullptr;
@@ -154,42 +129,10 @@ State& state() {
   return *s;
 }
 
-// We call back into Python from inside a kernel; what Python then does with torch is no write of the program's.
-thread_local bool inside_callback = false;
-
-struct Inside {
-  Inside() { inside_callback = true; }
-  ~Inside() { inside_callback = false; }
-};
-
 [[noreturn]] void throw_python() {
   python_error error;
   error.persist();
   throw error;
-}
-
-int ask_describe(PyCodeObject* code) {
-  pybind11::gil_scoped_acquire gil;
-  Inside inside;
-  PyObject* said = PyObject_CallFunctionObjArgs(state().describe, reinterpret_cast<PyObject*>(code), nullptr);
-  if (said == nullptr) {
-    PyErr_Clear();
-    return OURS;
-  }
-  int flags = static_cast<int>(PyLong_AsLong(said));
-  Py_DECREF(said);
-  std::lock_guard<std::mutex> guard(state().lock);
-  state().codes[code] = flags;
-  return flags;
-}
-
-int flags_of(PyCodeObject* code) {
-  {
-    std::lock_guard<std::mutex> guard(state().lock);
-    auto found = state().codes.find(code);
-    if (found != state().codes.end()) return found->second;
-  }
-  return ask_describe(code);
 }
 
 struct Located {
@@ -201,22 +144,20 @@ struct Located {
   bool step = false;
 };
 
-void look_at(Located& at, PyCodeObject* code, int lasti, int flags, PyObject* first_local) {
+void look_at(Located& at, const Instruction& here, int flags, PyObject* first_local) {
   if (flags & STEP) at.step = true;
   if ((flags & FORWARD) && at.layer == 0 && first_local != nullptr) at.layer = reinterpret_cast<uintptr_t>(first_local);
   if (!at.any) {
     at.any = true;
-    at.spot.inner = code;
-    at.spot.inner_at = lasti;
+    at.spot.inner = here;
   }
-  if (flags & USER) {
-    at.spot.user = code;
-    at.spot.user_at = lasti;
-  }
+  if (flags & USER) at.spot.user = here;
 }
 
-Recent& recent_of(PyCodeObject* code, int lasti) {
-  return recent[((reinterpret_cast<size_t>(code) >> 4) ^ static_cast<size_t>(lasti >> 1)) % RECENT];
+uint64_t generation() { return codes().generation.load(std::memory_order_relaxed); }
+
+void remember(const Instruction& here, KeptSite* site) {
+  memo().writes[slot_of(here)] = Direct{here, generation(), site};
 }
 
 // The innermost frame that is not ours, and the nearest of the user's.
@@ -226,38 +167,33 @@ Located locate(bool hurry) {
   if (thread == nullptr) return at;
   at.thread = static_cast<uint64_t>(thread->thread_id);
 #ifdef TORCHSAN_OWN_FRAMES
-  for (_PyInterpreterFrame* frame = thread->cframe->current_frame; frame != nullptr; frame = frame->previous) {
-    if (_PyFrame_IsIncomplete(frame)) continue;
-    PyCodeObject* code = frame->f_code;
-    const int lasti = _PyInterpreterFrame_LASTI(frame) * static_cast<int>(sizeof(_Py_CODEUNIT));
+  for (_PyInterpreterFrame* frame = innermost(thread); frame != nullptr; frame = outer(frame)) {
+    const Instruction here = instruction_of(frame);
     if (hurry && !at.any) {
-      const Recent& slot = recent_of(code, lasti);
-      if (slot.code == code && slot.lasti == lasti && slot.generation == state().generation.load(std::memory_order_relaxed)) {
+      const Direct& known = memo().writes[slot_of(here)];
+      if (known.instruction == here && known.generation == generation()) {
         at.any = true;
-        at.known = slot.site;
-        at.step = slot.site == nullptr;
+        at.known = static_cast<KeptSite*>(known.what);
+        at.step = at.known == nullptr;
         return at;
       }
     }
-    int flags = flags_of(code);
+    const int flags = flags_of(here.code);
     if (flags & OURS) continue;
-    PyObject* first = (flags & FORWARD) ? frame->localsplus[0] : nullptr;
-    look_at(at, code, lasti, flags, first);
+    look_at(at, here, flags, (flags & FORWARD) ? frame->localsplus[0] : nullptr);
     // Optimizers write the most, and nothing is asked of these writes.
-    if (at.step && at.spot.inner == code) {
-      recent_of(code, lasti) = Recent{state().generation.load(), code, lasti, nullptr};
-    }
-    if (at.spot.user != nullptr || at.step) break;
+    if (at.step && at.spot.inner == here) remember(here, nullptr);
+    if (at.spot.user.code != nullptr || at.step) break;
   }
 #else
   pybind11::gil_scoped_acquire gil;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame != nullptr) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    int flags = flags_of(code);
-    if (!(flags & OURS)) look_at(at, code, PyFrame_GetLasti(frame), flags, nullptr);
+    const int flags = flags_of(code);
+    if (!(flags & OURS)) look_at(at, {code, PyFrame_GetLasti(frame)}, flags, nullptr);
     Py_DECREF(code);
-    PyFrameObject* back = at.spot.user != nullptr || at.step ? nullptr : PyFrame_GetBack(frame);
+    PyFrameObject* back = at.spot.user.code != nullptr || at.step ? nullptr : PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;
   }
@@ -293,9 +229,8 @@ Site visit(const Located& at) {
     kept->flags = fresh.flags;
   }
   // A line of the user's own that writes directly: neither a library nor a layer in between.
-  if (at.known == nullptr && at.layer == 0 && at.spot.user == at.spot.inner && at.spot.user != nullptr) {
-    recent_of(at.spot.inner, at.spot.inner_at) =
-        Recent{state().generation.load(), at.spot.inner, at.spot.inner_at, kept};
+  if (at.known == nullptr && at.layer == 0 && at.spot.user == at.spot.inner && at.spot.user.code != nullptr) {
+    remember(at.spot.inner, kept);
   }
   return Site{kept->number, kept->flags, kept->visits.fetch_add(1, std::memory_order_relaxed)};
 }
@@ -321,7 +256,8 @@ void bytes_of(const at::Tensor& tensor, int64_t& start, int64_t& end) {
   end = start;
   if (tensor.numel() == 0) return;
   int64_t reach = 0;
-  for (int64_t d = 0; d < tensor.dim(); d++) reach += (tensor.size(d) - 1) * tensor.stride(d);
+  const auto sizes = tensor.sizes(), strides = tensor.strides();
+  for (size_t d = 0; d < sizes.size(); d++) reach += (sizes[d] - 1) * strides[d];
   end = start + (reach + 1) * size;
 }
 
@@ -364,6 +300,7 @@ struct Note {
   int64_t original_version = 0;
   uint64_t hash = 0;
   bool hashed = false;
+  uintptr_t memory = 0;
 };
 
 // Who could have saved the tensor holds it, or another tensor on its memory. Besides those there are the program
@@ -424,13 +361,20 @@ void forget_oldest() {
   for (auto it = s.stories.begin(); it != s.stories.end();) {
     it = it->second.stamp < limit ? s.stories.erase(it) : std::next(it);
   }
+  s.forgotten++;
 }
 
-void keep(const at::Tensor& tensor, const Record& record) {
+void keep(uintptr_t memory, const Record& record) {
   State& s = state();
+  Memo& mine = memo();
   std::lock_guard<std::mutex> guard(s.lock);
-  if (s.stories.size() >= s.most_memories) forget_oldest();
-  Story& story = s.stories[memory_of(tensor)];
+  if (mine.memory != memory || mine.stories != s.forgotten) {
+    if (s.stories.size() >= s.most_memories) forget_oldest();
+    mine.memory = memory;
+    mine.story = &s.stories[memory];  // it stays where it is until it is forgotten
+    mine.stories = s.forgotten;
+  }
+  Story& story = *static_cast<Story*>(mine.story);
   story.stamp = ++s.stamp;
   story.add(record, s.most_writes);
 }
@@ -492,7 +436,7 @@ void perform(int32_t op, c10::SmallVector<Note, 2>& notes, bool counted, Run run
   Located at = locate(true);
   const bool guarded = state().guarded.load(std::memory_order_relaxed);
   // One step of an optimizer is one event, told elsewhere.
-  if (!at.any || (at.step && (!guarded || at.spot.inner == nullptr))) {
+  if (!at.any || (at.step && (!guarded || at.spot.inner.code == nullptr))) {
     if (!guarded || !at.any) return run();
     at = locate(false);
   }
@@ -504,16 +448,54 @@ void perform(int32_t op, c10::SmallVector<Note, 2>& notes, bool counted, Run run
   if (state().any_exposed.load(std::memory_order_relaxed)) {
     for (Note& note : notes) note_exposure(note, before);
   }
+  for (Note& note : notes) note.memory = memory_of(note.tensor);
   Token token;
   if (guarded || (worth_a_look(site.visits) && !(site.flags & NO_LOOK))) call_before(token, op, site, notes);
   run();
   for (const Note& note : notes) {
     Record record{before, version_of(note.tensor), 0, 0, at.layer, site.number, op, at.thread, moment};
     bytes_of(note.tensor, record.start, record.end);
-    keep(note.tensor, record);
+    const uintptr_t memory = memory_of(note.tensor);
+    keep(memory, record);
+    // `set_` and its kin give the tensor other memory: whoever holds the old one is told, too.
+    if (note.memory != 0 && note.memory != memory) keep(note.memory, record);
     tell_silent(note, record);
   }
   call_after(token);
+}
+
+// The same for the write that comes most often: one tensor, on a line of the user's own that has been looked at. False,
+// and nothing done, for any other.
+template <class Run>
+bool perform_in_a_hurry(int32_t op, const at::Tensor& tensor, bool counted, Run run) {
+#ifdef TORCHSAN_OWN_FRAMES
+  State& s = state();
+  if (s.guarded.load(std::memory_order_relaxed) || s.any_exposed.load(std::memory_order_relaxed)) return false;
+  PyThreadState* thread = PyGILState_GetThisThreadState();
+  _PyInterpreterFrame* frame = thread != nullptr ? innermost(thread) : nullptr;
+  if (frame == nullptr) return false;
+  const Instruction here = instruction_of(frame);
+  const Direct& known = memo().writes[slot_of(here)];
+  if (!(known.instruction == here) || known.generation != generation()) return false;
+  auto* site = static_cast<KeptSite*>(known.what);
+  if (site == nullptr) {
+    run();  // a step of an optimizer
+    return true;
+  }
+  const auto thread_id = static_cast<uint64_t>(thread->thread_id);
+  if (thread_id != s.home && !s.threaded.load(std::memory_order_relaxed)) return false;
+  if (!(site->flags & NO_LOOK) && worth_a_look(site->visits.load(std::memory_order_relaxed))) return false;
+  site->visits.fetch_add(1, std::memory_order_relaxed);
+  Record record{static_cast<int64_t>(at::sequence_number::peek()) - (counted ? 1 : 0), 0, 0, 0, 0, site->number, op,
+                thread_id, s.moment.fetch_add(1, std::memory_order_relaxed)};
+  run();
+  record.version = version_of(tensor);
+  bytes_of(tensor, record.start, record.end);
+  keep(memory_of(tensor), record);
+  return true;
+#else
+  return false;
+#endif
 }
 
 bool off() {
@@ -547,10 +529,11 @@ struct PlainKernel<at::Tensor&(at::Tensor&, Rest...)> final : c10::OperatorKerne
       run();
       return self;
     }
+    const bool counted = c10::GradMode::is_enabled() && (needs_node(self) || ... || needs_node(rest));
+    if (perform_in_a_hurry(op_, self, counted, run)) return self;
     c10::SmallVector<Note, 2> notes;
     notes.emplace_back();
     notes.back().tensor = self;
-    const bool counted = c10::GradMode::is_enabled() && (needs_node(self) || ... || needs_node(rest));
     perform(op_, notes, counted, run);
     return self;
   }
@@ -735,14 +718,18 @@ void start(
   {
     std::lock_guard<std::mutex> guard(s.lock);
     s.stories.clear();
-    s.codes.clear();
-    s.generation++;
+    s.forgotten++;
     s.sites.clear();
     s.exposed.clear();
     s.silent.clear();
   }
   s.any_exposed = false;
-  s.describe = describe.release().ptr();
+  {
+    std::lock_guard<std::mutex> guard(codes().lock);
+    codes().flags.clear();
+    codes().generation++;
+    codes().describe = describe.release().ptr();
+  }
   s.arrive = arrive.release().ptr();
   s.before = before.release().ptr();
   s.after = after.release().ptr();
@@ -757,6 +744,9 @@ void start(
 void stop() {
   State& s = state();
   s.recording = false;
+#ifdef TORCHSAN_OWN_FRAMES
+  stop_nodes();
+#endif
   while (!handles().empty()) handles().pop_back();
   wrapped().clear();
   std::lock_guard<std::mutex> guard(s.lock);
@@ -927,5 +917,27 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("expose", &expose);
   m.def("item_setter", &item_setter);
   m.def("moment", [] { return state().moment.fetch_add(1); });
+#ifdef TORCHSAN_OWN_FRAMES
+  m.def("start_nodes", &start_nodes);
+  m.def("nodes", [](bool on) { node_lines().on = on; });
+  m.def("in_region", [](bool in) { node_lines().in_region = in; });
+#endif
+  m.def("counts", [] {
+    std::lock_guard<std::mutex> guard(state().lock);
+    size_t records = 0;
+    for (auto& entry : state().stories) records += entry.second.records.size();
+    py::dict found;
+    found["records"] = records;
+    found["memories"] = state().stories.size();
+    found["sites"] = state().sites.size();
+    found["exposed"] = state().exposed.size();
+    found["silent"] = state().silent.size();
+#ifdef TORCHSAN_OWN_FRAMES
+    size_t ready = node_lines().empty.size();
+    for (auto& entry : node_lines().ready) ready += entry.second->dicts.size();
+    found["ready"] = ready;
+#endif
+    return found;
+  });
   m.def("wrapped", [] { return wrapped().size(); });
 }

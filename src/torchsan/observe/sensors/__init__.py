@@ -39,10 +39,12 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     sensors.append(GrowthSensor(recorder))
     if recorder.memory:
         from torchsan.model.memory import Memory
+        from torchsan.observe.kept.copies import CopySensor
         from torchsan.observe.kept.measuring import MemorySensor
 
         recorder.report.memory = Memory()
         sensors.insert(0, MemorySensor(recorder, recorder.report.memory))
+        sensors.append(CopySensor(recorder, exposure.exposed_at))
     sensors.append(CompiledSensor(recorder, exposure, writes.aliases, optimizers))
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor

@@ -44,6 +44,8 @@ class CollectiveSensor:
         self.functional = FunctionalResults(recorder)
         # The group of a DDP module that has run forward and not yet backward.
         self._sums_to_come: Any = None
+        # The sums that a backward is about to make, and the error that was being handled when it began.
+        self._summing: tuple[Flight, BaseException | None] | None = None
         # Broadcasts of DDP whose line has the name of a buffer already.
         self._named: set[Any] = set()
 
@@ -60,6 +62,8 @@ class CollectiveSensor:
             patches.set(distributed.Work, name, self._asking(name, getattr(distributed.Work, name)))
         self.functional.install()
         self.recorder.before_backward.append(self._before_backward)
+        # First of all: others may end the program here.
+        self.recorder.after_backward.insert(0, self._after_backward)
         ddp = distributed.ddp_class()
         if hasattr(ddp, "_sync_buffers"):
             patches.set(ddp, "_sync_buffers", self._buffers_synced(ddp._sync_buffers))
@@ -142,7 +146,15 @@ class CollectiveSensor:
         if group is not None:
             flight = Flight(GRADIENTS, distributed.group_name(group), site_of(frame), clock.now())
             self.order.pseudo(flight, group)
-            self.order.landed(flight)
+            self._summing = (flight, sys.exc_info()[1])
+
+    @shield
+    def _after_backward(self, backwards: int) -> None:
+        """A backward that failed has left its sums undone: another rank did not come."""
+        if self._summing is not None:
+            (flight, error), self._summing = self._summing, None
+            if sys.exc_info()[1] is error:
+                self.order.landed(flight)
 
     # -- recording ----------------------------------------------------------------------------------
 

@@ -68,6 +68,8 @@ class ExposureSensor:
         self._by_tensor: dict[int, weakref.ref[torch.Tensor]] = {}
         self._told: dict[int, tuple[int, int, int]] = {}
         self._native: DispatchedWrites | None = None
+        # Called when a tensor is given other memory.
+        self.replaced: Callable[[], None] = lambda: None
         self.foreign: dict[int, Foreign] = {}
 
     # -- patches ------------------------------------------------------------------------------------
@@ -130,6 +132,7 @@ class ExposureSensor:
             # `p.data *= 2` writes in place and then assigns the same memory to itself.
             again = memory_of(tensor) == memory
             if not again:
+                self.replaced()
                 self._data_replaced(tensor, before, _getframe(1))
             if is_a(tensor, torch.nn.Parameter) and tensor is not value:
                 self._data_set(tensor, value, _getframe(1), again)

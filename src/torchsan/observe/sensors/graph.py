@@ -7,7 +7,7 @@ import threading
 import warnings
 from _thread import get_ident
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,14 +15,14 @@ import torch.autograd.graph
 import torch.fx.traceback
 
 from torchsan import compat
-from torchsan.model.events import GraphReused, Line, Memory
+from torchsan.model.events import Line
 from torchsan.observe import nodes
 from torchsan.observe.clock import Stamp, clock
 from torchsan.observe.cuts import CutFinder
-from torchsan.observe.names import variables
 from torchsan.observe.objects import is_tensor, text_of, told_of
 from torchsan.observe.recorder import Recorder, shield
-from torchsan.observe.sites import Site, _sites, site_of, user_frames
+from torchsan.observe.reuse import explain_reuse
+from torchsan.observe.sites import Site, _site_slow, _sites, site_of
 from torchsan.observe.stale import StaleFinder
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class GraphSensor:
         self._user_check_nan = compat.is_anomaly_check_nan()
         self._pending = 0
         self._last_backward: Line | None = None
+        # The native part, where it names the lines of nodes while nothing special is going on.
+        self._native: ModuleType | None = None
 
     # -- patches ------------------------------------------------------------------------------------
 
@@ -82,6 +84,14 @@ class GraphSensor:
         clock.when_threaded(self._switch)
         self.resume()
 
+    def serve_natively(self, part: ModuleType) -> None:
+        """Let the native part name the lines of nodes, if it can."""
+        start = getattr(part, "start_nodes", None)
+        if start is not None and get_ident() == clock.home and start(self._slow, Site):
+            self._native = part
+            self.recorder.in_region = part.in_region
+            self._switch()
+
     def resume(self) -> None:
         self._switch()
         # Anomaly mode calls format_stack for each new node; that call, made cheap, is how we learn its line.
@@ -90,10 +100,13 @@ class GraphSensor:
         compat.set_anomaly(on, self._user_anomaly and self._user_check_nan)
 
     def pause(self) -> None:
+        if self._native is not None:
+            self._native.nodes(False)
         compat.set_anomaly(self._user_anomaly, self._user_check_nan)
 
     def close(self) -> None:
         self.pause()
+        self._native = None
 
     def snapshot_at_next_node(self) -> None:
         """Ask for a look at exposed memory when the next nodes are made."""
@@ -102,7 +115,8 @@ class GraphSensor:
 
     def _recording(self) -> Callable[[], list[str]]:
         """Two functions for one job: the fast one serves while nothing special is going on."""
-        sites = _sites
+        sites, passing, home = _sites, self.recorder.state, clock.home
+        plain: set[int] = set()
         original = self._format_stack
 
         def fast() -> list[str]:
@@ -110,10 +124,14 @@ class GraphSensor:
                 frame = _getframe(1)
             except ValueError:
                 return noted(None, [])
-            if get_ident() != clock.home:
+            if get_ident() != home:
                 return slow(frame)
-            site = sites.get((id(frame.f_code), frame.f_lasti))
-            return site if site is not None else slow(frame)
+            code = frame.f_code
+            site = sites.get((id(code), frame.f_lasti))
+            if site is not None:
+                return site
+            # Code that has passed the questions below once need not answer them again.
+            return _site_slow(frame) if id(code) in plain and passing.region is None else slow(frame)
 
         def slow(frame: FrameType | None = None) -> list[str]:
             try:
@@ -125,6 +143,8 @@ class GraphSensor:
             if type(asking) is str and asking.startswith("torch.fx"):
                 return list(original())  # torch.fx itself asks for a stack, to print it
             region = self.recorder.region
+            if region is None:
+                plain.add(id(frame.f_code))
             site = region.site_at(frame) if region is not None else site_of(frame)
             if self._pending:
                 self._snapshot()
@@ -153,8 +173,10 @@ class GraphSensor:
     def _switch(self) -> None:
         """Put the fast or the slow recording in place, as things stand."""
         if self.recorder.active and not self.recorder.paused:
-            wanted = self._slow if self._special() else self._fast
-            self.recorder.patches.replace(torch.fx.traceback, "format_stack", wanted)
+            special = self._special()
+            self.recorder.patches.replace(torch.fx.traceback, "format_stack", self._slow if special else self._fast)
+            if self._native is not None:
+                self._native.nodes(not special)
 
     @shield
     def _snapshot(self) -> None:
@@ -202,11 +224,12 @@ class GraphSensor:
         if not self.recorder.active or self.recorder.paused:
             return self._run_backward(t_outputs, *args, **kwargs)
         frame = _getframe(1)
-        self._before_backward(t_outputs, frame)
+        site = site_of(frame)
+        self._before_backward(t_outputs, frame, site)
         self._running.depth += 1
         outer, outer_keeps = self.recorder.backward, self.recorder.backward_keeps_gradients
-        self.recorder.passing(site_of(frame), keeps_gradients=len(args) > 3 and bool(args[3]))
         first = clock.now()
+        self.recorder.passing(site, keeps_gradients=len(args) > 3 and bool(args[3]))
         # Anomaly mode would print its own advice when the engine fails; ours comes instead. It is one switch for all
         # threads: where there are others, it stays on, since they may be building graphs meanwhile.
         if not clock.threaded and threading.active_count() == 1:
@@ -218,13 +241,14 @@ class GraphSensor:
             raise
         finally:
             self._running.depth -= 1
+            self.ledger.passes.append((first, site))
             self.recorder.passing(outer, keeps_gradients=outer_keeps)
             if self.recorder.active and not self.recorder.paused:
                 compat.set_anomaly(True, self._user_anomaly and self._user_check_nan)
-            self._after_backward(frame, first)
+            self._after_backward(site, first)
 
     @shield
-    def _before_backward(self, outputs: Any, frame: Any) -> None:
+    def _before_backward(self, outputs: Any, frame: Any, site: Site) -> None:
         roots = _roots(outputs)
         for listener in self.recorder.before_backward:
             listener(roots, frame)
@@ -234,13 +258,12 @@ class GraphSensor:
             self.exposure.look()
         if self.ledger.suspicious():
             self.stale.find_silent(roots, frame, self.exposure)
-        if any(step.autocast for step in self.ledger.steps):
+        if self.ledger.autocast:
             self.stale.find_stale_casts(roots, frame)
-        self.cuts.constant_terms(roots, site_of(frame))
+        self.cuts.constant_terms(roots, site)
 
     @shield
-    def _after_backward(self, frame: Any, first: int) -> None:
-        site = site_of(frame)
+    def _after_backward(self, site: Site, first: int) -> None:
         if clock.now() > first:
             self.stale.made_by_backward.append((first, clock.now(), site))
         self._last_backward = Line(site.place, site.library_place)
@@ -259,36 +282,9 @@ class GraphSensor:
         if nodes.STALE in text:
             error.__torchsan__ = self.stale.explain(_roots(outputs), text, frame) or True  # type: ignore[attr-defined]
         elif nodes.RELEASED in text:
-            error.__torchsan__ = self._explain_reuse(_roots(outputs), frame) or True  # type: ignore[attr-defined]
+            error.__torchsan__ = explain_reuse(self.recorder, _roots(outputs), frame, self._last_backward) or True  # type: ignore[attr-defined]
         elif NO_GRAPH in text:
             error.__torchsan__ = self.cuts.no_graph(frame) or True  # type: ignore[attr-defined]
-
-    # -- a graph used twice -------------------------------------------------------------------------
-
-    def _explain_reuse(self, roots: list[Any], frame: Any) -> list[Any]:
-        """Find the edge from the new graph into the one that is gone."""
-        for node in nodes.walk(roots):
-            if nodes.is_released(node):
-                continue
-            for parent, _ in node.next_functions:
-                if parent is not None and nodes.is_released(parent):
-                    return self._tell_reuse(parent, frame)
-        released = [node for node in nodes.walk(roots) if nodes.is_released(node)]
-        return self._tell_reuse(released[0], frame) if released else []
-
-    def _tell_reuse(self, node: Any, frame: Any) -> list[Any]:
-        frames = user_frames(frame)
-        carried = next((n for n, v in variables(frames) if is_tensor(v) and v.grad_fn is node), None)
-        site = site_of(frame)
-        return self.recorder.emit(
-            GraphReused(
-                op=nodes.op_name(node),
-                line=nodes.line_of_node(node),
-                needed=Line(site.place, site.library_place),
-                first=self._last_backward,
-                carried=Memory(carried) if carried else None,
-            )
-        )
 
 
 def _roots(outputs: Any) -> list[Any]:

@@ -82,8 +82,8 @@ class OptimizerSensor:
 
     def _memories_of(self, optimizer: Any) -> frozenset[int]:
         """Memories of the parameters; computed again only when their number changes or data was replaced."""
-        parameters = [p for p in parameters_of(optimizer) if is_honest(type(p))]
-        stamp = hash(tuple(p.data_ptr() for p in parameters if p.layout is torch.strided))
+        parameters = [p for p in parameters_of(optimizer) if type(p) is torch.nn.Parameter or is_honest(type(p))]
+        stamp = hash(tuple([p.data_ptr() for p in parameters if p.layout is torch.strided]))
         known = self._memories.get(id(optimizer))
         if known is not None and known[0]() is optimizer and known[1] == stamp:
             return known[2]

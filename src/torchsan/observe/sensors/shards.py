@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchsan import compat
 from torchsan.model import Place
 from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import ShardTouched
@@ -84,6 +85,8 @@ class ShardSensor:
             if type(tensor) is kind and type(value) is not kind and is_tensor(value):
                 self._plain_data(_getframe(1))
             data.__set__(tensor, value)
+            if type(tensor) is kind and type(value) is kind:
+                self._lost_data(tensor, value, _getframe(1))
 
         patches.set(torch.Tensor, "data", property(data.__get__, assign, data.__delete__))
 
@@ -182,8 +185,26 @@ class ShardSensor:
 
     @shield
     def _to_local(self, tensor: Any, args: Any, result: Any, frame: FrameType) -> None:
-        if self._on() and kind_of(frame.f_code) == USER and any(p.is_shard() for p in tensor.placements):
+        if not self._on() or kind_of(frame.f_code) != USER:
+            return
+        if any(p.is_shard() for p in tensor.placements):
             self.inflight.watch_local(result)
+        elif all(p.is_replicate() for p in tensor.placements):
+            self._copy_read(result, frame)
+
+    def _copy_read(self, local: Any, frame: FrameType) -> None:
+        """This rank's copy of a replicated tensor, if the program writes it: is it that of the others?"""
+        memory, journal = memory_of(local), self.recorder.journal
+        writes = [w for w in self.recorder.ledger.writes.get(memory or 0, []) if w.kind == "op"]
+        if memory is None or journal is None:
+            return
+        site = site_of(frame)
+        looks = self._looks[site, memory] = self._looks.get((site, memory), 0) + 1
+        if looks <= 2 * LOOKS:
+            start, end = byte_range(local)
+            contents = sample_bytes(torch._C.TensorBase.untyped_storage(local), start, end)
+            written = row(whole_statement(writes[-1].site.place)) if writes else None
+            journal.write("copy", line=row(site.place), visit=looks, digest=str(contents), written=written)
 
     @shield
     def _local_written(self, name: str, args: Any, frame: FrameType) -> None:
@@ -197,6 +218,20 @@ class ShardSensor:
         if looks <= LOOKS:
             place = whole_statement(site.place)
             journal.write("part", line=row(place), visit=looks, op=name, values=[f"{v:.6g}" for v in values])
+
+    @shield
+    def _lost_data(self, tensor: Any, value: Any, frame: FrameType) -> None:
+        """Did the assignment of one DTensor to another's `.data` do anything?"""
+        if not self._on() or kind_of(frame.f_code) == TORCH:
+            return
+        mine, given = getattr(tensor, "_local_tensor", None), getattr(value, "_local_tensor", None)
+        if mine is None or given is None or memory_of(mine) == memory_of(given) or mine.shape != given.shape:
+            return
+        with compat.unseen():
+            equal = bool(torch.equal(mine.detach(), given.detach()))
+        if not equal:
+            line = Line(whole_statement(site_of(frame).place))
+            self.recorder.emit(ShardTouched("lost-data", Memory(""), line))
 
     @shield
     def _plain_data(self, frame: FrameType) -> None:

@@ -156,6 +156,16 @@ class SharingSensor:
                     event = SharedMemory("written-after-send", Memory(name), line, Line(site.place))
                     self.recorder.emit(event)
                     break
+            else:
+                self._stepped_since(side, site, when, name)
+
+    def _stepped_since(self, side: Side, sent: Site, when: int, name: str) -> None:
+        """Weights that were sent and then trained: whoever gets them late gets later ones."""
+        for step in self.recorder.ledger.steps_after(side.memory, when):
+            if side.alive():
+                line = Line(whole_statement(step.site.place))
+                self.recorder.emit(SharedMemory("written-after-send", Memory(name), line, Line(sent.place)))
+                return
 
     # -- shared by several --------------------------------------------------------------------------
 

@@ -19,9 +19,11 @@ from torchsan.model.events import WriteKind
 from torchsan.observe import constructors, native
 from torchsan.observe.clock import clock
 from torchsan.observe.dispatched import DispatchedWrites
+from torchsan.observe.hurry import named_like
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_variables
-from torchsan.observe.patched import PatchedWrites, named_like
+from torchsan.observe.objects import is_honest, is_tensor, module_of, sequence_of
+from torchsan.observe.patched import PatchedWrites
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import refused, whole_statement
 from torchsan.observe.sensors.aliases import AliasWatch
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from torchsan.observe.sensors.exposure import ExposureSensor
 
 _getframe = sys._getframe
+_FAMILIAR = {"builtins", "torch", "numpy", "collections", "typing"}
 
 
 class Source(Protocol):
@@ -44,6 +47,14 @@ class Source(Protocol):
     def resume(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+def _can_be_asked(operand: Any) -> bool:
+    """What is of a class of the program's own answers for itself (is it equal? what is its shape?): left alone."""
+    return all(
+        is_honest(type(part)) if is_tensor(part) else module_of(part).partition(".")[0] in _FAMILIAR
+        for part in (operand, *sequence_of(operand))
+    )
 
 
 class WriteSensor:
@@ -94,7 +105,7 @@ class WriteSensor:
         try:
             found = ((t, m) for t in tensors if (m := memory_of(t)) is not None)
             tensor, memory = next(found, (None, None))
-            if memory is None:
+            if memory is None or not all(map(_can_be_asked, args)):
                 return None
             if seen == 0 and site.library is not None:
                 self._remember_name(site, memory, frame)

@@ -1,0 +1,24 @@
+"""Gradients that backward adds to: written by torch's own engine, on nobody's line but that of the backward."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+
+from torchsan.compat import TensorBase
+from torchsan.observe.tensors import memory_of
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_is_leaf = TensorBase.is_leaf.__get__
+_grad = TensorBase.grad.__get__
+
+
+def is_gradient(memory: int) -> bool:
+    """Is this the memory of some leaf's `.grad`? Asked once, when a backward has failed."""
+    tensors = (value for value in gc.get_objects() if type(value) in _PLAIN)
+    return any(
+        memory_of(gradient) == memory
+        for tensor in tensors
+        if _is_leaf(tensor) and (gradient := _grad(tensor)) is not None
+    )

@@ -1,0 +1,111 @@
+"""`fix --memory`: what helps is told with its bytes, what does not is said to be folklore, what breaks is refused."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from torchsan.errors import UsageError
+from torchsan.fix.saving.trying import Saver
+
+PROGRAM = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        h = self.act(self.up(x))
+        h = F.silu(h)
+        return x + self.down(h.clone())
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(32) for _ in range(3))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(4):
+    out = net(torch.randn(64, 32))
+    loss = out.pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+class Clean:
+    """Other trials of this process leave nothing behind that would be measured."""
+
+    def __init__(self, lab):
+        self.lab = lab
+
+    @property
+    def runs(self):
+        return self.lab.runs
+
+    def run(self, changed, mode):
+        gc.collect()
+        return self.lab.run(changed, mode)
+
+
+@pytest.fixture
+def save(lab, tmp_path):
+    def run(source):
+        path = tmp_path / "program.py"
+        path.write_text(source.lstrip("\n"))
+        saver = Saver(Clean(lab(path, 20)))
+        return saver, saver.run()
+
+    return run
+
+
+def test_advice_is_tried_and_measured(save):
+    saver, table = save(PROGRAM)
+    rows = {(row.advice, row.outcome): row for row in table.edits}
+    # x 64x32, relu's and silu's values 64x128, three times; the blocks' inputs are all that a checkpoint needs.
+    checkpoint = next(row for row in table.edits if row.title.startswith("checkpoint `block(x)`"))
+    assert checkpoint.outcome == "helps"
+    assert checkpoint.kept_bytes < -0.5 * table.kept_bytes
+    # Two layers with weight and bias in each of three blocks, over four passes.
+    assert "48 gradients" in checkpoint.why
+    copies = rows["remove copies", "helps"]
+    # The result of silu and its copy, of which one is enough: 64 x 128 floats in each of three blocks.
+    assert copies.kept_bytes == 0
+    assert copies.peak_bytes < 0
+    layer = next(row for row in table.edits if row.title.startswith("`nn.ReLU()` in place"))
+    assert layer.outcome == "folklore"
+    assert layer.kept_bytes == 0
+    refused = rows["in place", "refused"]
+    assert "F.silu" in refused.title
+    assert "modified by an inplace operation" in refused.why
+    [changed] = saver.changed.values()
+    assert "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)" in changed.text
+    assert "clone" not in changed.text
+
+
+def test_a_fault_is_to_be_mended_first(save):
+    with pytest.raises(UsageError, match="the program fails"):
+        save("import torch\nx = torch.ones(2, requires_grad=True)\ny = x.exp()\ny += 1\ny.sum().backward()\n")
+
+
+def test_a_program_without_backward(save):
+    with pytest.raises(UsageError, match="no backward pass"):
+        save("import torch\ntorch.ones(2).exp()\n")

@@ -19,7 +19,7 @@ from torchsan.observe.compiled.failures import explained_later
 from torchsan.observe.compiled.region import Region
 from torchsan.observe.compiled.replay import replay
 from torchsan.observe.compiled.saves import RegionSave, region_saves
-from torchsan.observe.imports import after_import
+from torchsan.observe.imports import when_imported
 from torchsan.observe.patches import Entry, Patches
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import Site
@@ -59,8 +59,8 @@ class CompiledSensor:
 
     def install(self) -> None:
         self.recorder.patches.set(torch, "compile", self._compile(torch.compile))
-        after_import("torch._dynamo", self._watch_dynamo)
-        after_import(compat_compile.AOT_MODULE, self._watch_aot)
+        when_imported("torch._dynamo", self._watch_dynamo)
+        when_imported(compat_compile.AOT_MODULE, self._watch_aot)
 
     def close(self) -> None:
         self._leave()

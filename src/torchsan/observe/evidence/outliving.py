@@ -75,8 +75,7 @@ class Outliving:
 
     def after(self, writing: Writing) -> None:
         """Remember what was left."""
-        pure = writing.manner.of_the_value or _augments_places(writing) or _stores_what_is_there(writing)
-        (self._pure if pure else self._fed).add(writing.site)
+        (self._pure if writing.manner.of_the_value or _augments_places(writing) else self._fed).add(writing.site)
         if writing.manner is Manner.REPLACED:
             self._resets.add(writing.site)
         if writing.extent is None or not isinstance(writing.written, ast.Name):
@@ -314,13 +313,6 @@ def _augments_places(writing: Writing) -> bool:
         return False
     value = value_of(statement.value, writing.top)
     return isinstance(statement.value, ast.Constant) or type(value) in (int, float)
-
-
-def _stores_what_is_there(writing: Writing) -> bool:
-    """The second half of `x[:, 0] /= 2`, which stores the view that was changed where it lies."""
-    if writing.op != "__setitem__" or len(writing.args) < 3 or not is_tensor(writing.args[2]):
-        return False
-    return extent_of(writing.args[2]) == writing.target
 
 
 def _has_tensor(writing: Writing) -> bool:

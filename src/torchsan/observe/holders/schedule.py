@@ -29,13 +29,16 @@ class Schedule:
         self._refused = 0
         self._payer = _share
 
-    def allows(self, line: object) -> bool:
-        """Is there time for a look at this line? One that an earlier block has looked at can wait."""
+    def allows(self, line: object, *, due: bool = True) -> bool:
+        """Is there time for a look at this line? One that an earlier block has looked at can wait.
+
+        `due`: to leave it out is worth a remark.
+        """
         if line not in _known:
             _known.add(line)
             self._new.add(line)
             _first_looks.earn(FOR_A_LINE)
-        return self._first() if line in self._new else self.spare()
+        return self._first(due) if line in self._new else self.spare()
 
     def due(self, line: object) -> bool:
         """The same for what happens at every step of a program, of which the first times are looked at."""
@@ -48,18 +51,18 @@ class Schedule:
         return not _taken() and _share.spare()
 
     def at_the_end(self) -> bool:
-        return self._first() if self._new else self.spare()
+        return self._first(True) if self._new else self.spare()
 
     def looking(self) -> AbstractContextManager[None]:
         return self._payer.spending()
 
-    def _first(self) -> bool:
+    def _first(self, due: bool) -> bool:
         if _taken():
             return False
         for self._payer in (_first_looks, _share):
             if self._payer.allows():
                 return True
-        self._refused += 1
+        self._refused += due
         return False
 
     @property

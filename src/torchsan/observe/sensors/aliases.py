@@ -37,6 +37,7 @@ from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
 from torchsan.observe.sites import TORCH, Site, frame_place, kind_of, site_of, user_frames
 from torchsan.observe.tensors import is_plain, memory_of
+from torchsan.observe.writing import worth_a_look
 
 # How many hold a gradient when no other path of backward needs it: in a hook the engine and the hook, in the backward
 # of a custom function that one alone.
@@ -103,7 +104,7 @@ class AliasWatch:
         if self.recorder.backward is not None:
             self._gradient_edited(op, site, tensor, memory, frames[0])
             return None
-        if _keeps_its_own(tensor, frame) or not self.schedule.allows(site):
+        if _keeps_its_own(tensor, frame) or not self.schedule.allows(site, due=worth_a_look(seen)):
             return None
         with self._looking():
             writing = Writing(op, site, tensor, args, kwargs or {}, original, frame, frames, seen)

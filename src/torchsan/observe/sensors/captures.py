@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.export
 
-from torchsan.observe.imports import after_import
+from torchsan.observe.imports import when_imported
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import USER, kind_of
 
@@ -26,7 +26,7 @@ class CaptureSensor:
         patches.set(torch.jit, "script", self._checked("torch.jit.script", torch.jit.script, aside=True))
         patches.set(torch.jit, "trace", self._checked("torch.jit.trace", torch.jit.trace))
         patches.set(torch.export, "export", self._checked("torch.export.export", torch.export.export))
-        after_import("torch.onnx", self._watch_onnx)
+        when_imported("torch.onnx", self._watch_onnx)
 
     def close(self) -> None:
         pass

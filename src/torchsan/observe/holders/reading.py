@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -24,6 +25,9 @@ FORM_FUNCTIONS = {
 }
 REPLACED_BY = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "detach_", "requires_grad_", "append"}
 _LOADS = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE")
+_BINDS = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "DELETE_")
+# Python 3.13 makes one instruction of two neighbours on a line: STORE_FAST_LOAD_FAST, LOAD_FAST_LOAD_FAST.
+_JOINED = re.compile(r"(LOAD_FAST|STORE_FAST)")
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
 _ALWAYS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE", "JUMP"}
 
@@ -56,7 +60,8 @@ def next_reads(frame: FrameType, name: str, *, loops: bool = False, after_loops:
     start = _after_call(at, frame.f_lasti)
     if _is_augmented(frame, name):
         # `x += 1` binds the name to what it was bound to.
-        start = next((i for i in range(start, len(listed)) if _binds(listed[i], name)), start) + 1
+        bound = (i for i in range(start, len(listed)) if _access(listed[i], name).startswith(_BINDS))
+        start = next(bound, start) + 1
     # Where to go on, and the instruction behind which a read counts.
     todo, met, found = [(start, -1)], set(), []
     while todo:
@@ -64,17 +69,18 @@ def next_reads(frame: FrameType, name: str, *, loops: bool = False, after_loops:
         while 0 <= index < len(listed) and (index, floor) not in met:
             met.add((index, floor))
             instruction = listed[index]
-            if _loads(instruction, name) and index > floor:
-                read = _read(code, instruction)
+            access = _access(instruction, name)
+            if access.startswith(_LOADS) and index > floor:
+                read = _read(code, instruction, name)
                 if read is not None:
                     found.append(read)
                     break
-            if _binds(instruction, name) or instruction.opname in _ENDS:
+            if access.startswith(_BINDS) or instruction.opname in _ENDS:
                 break
             target = at.get(instruction.argval) if _jumps(instruction) else None
             if target is not None and target > index:
                 todo.append((target, floor))
-            elif target is not None and (loops or after_loops):
+            elif target is not None and (loops or after_loops or _in_comprehension(code, listed[target])):
                 todo.append((target, floor if loops else max(floor, index)))
             if instruction.opname in _ALWAYS:
                 break
@@ -106,24 +112,49 @@ def _names(instruction: dis.Instruction) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else ()
 
 
-def _loads(instruction: dis.Instruction, name: str) -> bool:
-    return instruction.opname.startswith(_LOADS) and name in _names(instruction)
+def _access(instruction: dis.Instruction, name: str) -> str:
+    """What the instruction does to the name first: the opcode of one of its halves, or nothing."""
+    names = _names(instruction)
+    halves = _JOINED.findall(instruction.opname) if len(names) > 1 else [instruction.opname]
+    return next((half for half, other in zip(halves, names, strict=False) if other == name), "")
 
 
-def _binds(instruction: dis.Instruction, name: str) -> bool:
-    return instruction.opname.startswith(("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "DELETE_")) and (
-        name in _names(instruction)
-    )
+def _in_comprehension(code: CodeType, top: dis.Instruction) -> bool:
+    """Is this the top of a comprehension's loop? Python 3.12 runs those in the frame around, as no loop of its own."""
+    place = place_in(code, top.offset)
+    file = syntax.file_of(place.path)
+    node = file.at(place) if file else None
+    while file is not None and isinstance(node, (ast.expr, ast.comprehension)):
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp)):
+            return True
+        node = file.parents.get(node)
+    return False
 
 
-def _read(code: CodeType, instruction: dis.Instruction) -> Read | None:
+def _read(code: CodeType, instruction: dis.Instruction, name: str) -> Read | None:
     """The read that this load is; None when it does not look at values."""
     place = place_in(code, instruction.offset)
     file = syntax.file_of(place.path)
     node = file.at(place) if file else None
+    if file is not None and isinstance(node, ast.Name) and (node.id != name or not isinstance(node.ctx, ast.Load)):
+        # Of two that were made one the place is the first one's.
+        node = _load_behind(file, node, name)
+        place = file.place(node, place) if node is not None else place
     if file is None or not isinstance(node, ast.expr):
         return None
     return Read(place, node, file) if reads_values(node, file) else None
+
+
+def _load_behind(file: syntax.File, node: ast.Name, name: str) -> ast.Name | None:
+    """The next load of the name on the same line."""
+    on_line = [
+        inner
+        for inner in file.within(file.function(node))
+        if isinstance(inner, ast.Name) and inner.id == name and isinstance(inner.ctx, ast.Load)
+        if inner.lineno == node.lineno
+    ]
+    # A comprehension binds its variable on the right of where it reads it.
+    return min(on_line, key=lambda inner: (inner.col_offset < node.col_offset, inner.col_offset), default=None)
 
 
 def reads_values(node: ast.expr, file: syntax.File) -> bool:

@@ -110,7 +110,9 @@ class AliasWatch:
         if _keeps_its_own(tensor, frame) or not self.schedule.allows(site, due=worth_a_look(seen)):
             return None
         with self._looking():
-            writing = Writing(op, site, tensor, args, kwargs or {}, original, frame, frames, seen)
+            # In the dispatcher only what is written is handed over, and that may be several.
+            known = args if original is not None else (tensor,)
+            writing = Writing(op, site, tensor, known, kwargs or {}, original, frame, frames, seen)
             return self._look(writing, memory) if writing.extent is not None else None
 
     def _look(self, writing: Writing, memory: int) -> Token:

@@ -897,4 +897,31 @@ RIGHT = {
             for group in opt.param_groups:
                 group["lr"].fill_(0.1 / (step + 1))
     """,
+    "gradients made by the closure of a step": """
+        class Twice(torch.optim.SGD):
+            def step(self, closure):
+                loss = closure()
+                super().step()
+                self.zero_grad()
+                return loss
+
+
+        model = nn.Linear(4, 1)
+        opt = Twice(model.parameters(), lr=0.1)
+
+        def closure():
+            with torch.enable_grad():
+                loss = model(x).pow(2).mean()
+                loss.backward()
+            return loss
+
+        for _ in range(5):
+            opt.step(closure)
+    """,
+    "temporaries in memory that was given back": """
+        net = nn.Linear(4, 40)
+        for n in (6, 5, 4, 3, 6, 5, 4, 3):
+            with torch.no_grad():
+                print(net(x[:n]).relu_().sum())
+    """,
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from torchsan import compat
 from torchsan.model.events import Event, Line, Memory, OperandOverwritten
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.extents import Extent, extent_of
@@ -36,17 +37,20 @@ class Exchanges:
         self.recorder = recorder
         self._last: tuple[int, ast.AST, Extent, Line] | None = None
         self._old: dict[int, _Overwritten] = {}
-        # The window that each line changed last, and how often it has slid by less than its size.
-        self._windows: dict[Site, tuple[Extent, int]] = {}
+        # The window that each line changed last, in which memory, and how often it has slid by less than its size.
+        self._windows: dict[Site, tuple[Extent, compat.WeakStorage, int]] = {}
 
     def windows(self, writing: Writing) -> Iterator[Event]:
         """Overlapping windows changed one after the other: each finds what the one before has left."""
         if writing.manner is not Manner.TRANSFORMED or writing.extent is None or writing.written is None:
             return
-        last, times = self._windows.get(writing.site, (writing.extent, 0))
+        last, memory, times = self._windows.get(writing.site, (writing.extent, None, 0))
         slid = last != writing.extent and last.shape == writing.extent.shape and last.meets(writing.extent)
+        # Memory that was let go is given to the next one who asks: only what is still there is one memory.
+        there = memory.get() if memory is not None else None
+        slid = slid and there is not None and there._cdata == memory_of(writing.tensor)
         times = times + 1 if slid else 0
-        self._windows[writing.site] = (writing.extent, times)
+        self._windows[writing.site] = (writing.extent, compat.WeakStorage(writing.tensor), times)
         if times >= 2:
             yield OperandOverwritten(Memory(writing.name), writing.event, "windows")
 

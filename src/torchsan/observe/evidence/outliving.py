@@ -67,11 +67,11 @@ class Outliving:
 
     def follows(self, writing: Writing) -> bool:
         """A line that transforms stored memory through a name of its own is looked at again and again."""
-        return (
-            writing.manner in (Manner.TRANSFORMED, Manner.EDITED, Manner.ACCUMULATED)
-            and isinstance(writing.written, ast.Name)
-            and any(h.step.outlives for h in self._others(writing))
-        )
+        if writing.manner not in (Manner.TRANSFORMED, Manner.EDITED, Manner.ACCUMULATED):
+            return False
+        others = list(self._others(writing)) if isinstance(writing.written, ast.Name) else []
+        # Parameters are there to be changed.
+        return any(h.step.outlives for h in others) and not any(is_a(h.value, torch.nn.Parameter) for h in others)
 
     def after(self, writing: Writing) -> None:
         """Remember what was left."""

@@ -33,14 +33,15 @@ class WriteProof:
     def before(self, writing: Writing) -> Callable[[], None] | None:
         """What to do after the write, if it needs a proof."""
         extent, tensor = writing.extent, writing.tensor
-        if extent is None or writing.original is None or tensor.numel() > MAX_ELEMENTS:
+        if extent is None or tensor.numel() > MAX_ELEMENTS:
             return None
         if tensor.device.type != "cpu":
             return None  # to compare values would make the device wait
-        if extent.folded():
+        if writing.original is not None and extent.folded():
             expected = self._expected(writing, tensor)
             return lambda: self._compare(writing, tensor, expected, self._tell_folded)
-        if any(_meets_unequal(writing, value, extent) for value in _tensors(_operands(writing))):
+        met = any(_meets_unequal(writing, value, extent) for value in _tensors(_operands(writing)))
+        if writing.original is not None and met:
             expected = self._expected(writing, tensor)
             return lambda: self._compare(writing, tensor, expected, self._tell_operand)
         whole = self._folded_root(writing, extent)

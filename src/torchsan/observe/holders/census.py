@@ -382,7 +382,7 @@ class _Walk:
             if kind_of(value.__code__) == USER:
                 self._open_function(value, step)
             else:  # what a decorator of a library has wrapped
-                self._below(attributes_of(value).get("__wrapped__"), step, "", step.kind, id(value), "__wrapped__")
+                self._below(attributes_of(value).get("__wrapped__"), step, "", "cell", id(value), "__wrapped__")
         elif is_a(value, functools.partial):
             for index, item in enumerate((*value.args, *value.keywords.values())):
                 self._below(item, step, f"({index})", "cell", id(value), index)

@@ -32,7 +32,7 @@ class Schedule:
     def allows(self, line: object, *, due: bool = True) -> bool:
         """Is there time for a look at this line? One that an earlier block has looked at can wait.
 
-        `due`: to leave it out is worth a remark.
+        `due`: it may take all the time there is, and to leave it out is worth a remark.
         """
         if line not in _known:
             _known.add(line)
@@ -60,7 +60,7 @@ class Schedule:
         if _taken():
             return False
         for self._payer in (_first_looks, _share):
-            if self._payer.allows():
+            if self._payer.allows() if due else self._payer.spare():
                 return True
         self._refused += due
         return False

@@ -242,7 +242,9 @@ class ReplicaSensor:
         parameters = parameters_of(optimizer)
         for listener in self.before_steps:
             listener(optimizer, parameters, known.made, frame)
-        self._without_gradients(optimizer, known, parameters, frame)
+        # A step that is given a closure makes its gradients itself.
+        if not any(a is not optimizer and callable(a) for a in (*args, *kwargs.values())):
+            self._without_gradients(optimizer, known, parameters, frame)
         if self.wrapped.all:
             self.wrapped.look_at_gradients(parameters, set(self.recorder.reduced), frame)
         if known.steps == 0:

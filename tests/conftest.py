@@ -7,6 +7,7 @@ import importlib.util
 import io
 import os
 import signal
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks that have a share of the run's time are made, however slow the machine is."""
     monkeypatch.setattr("torchsan.observe.timing.Share.granted", lambda share: float("inf"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled_yet() -> None:
+    """What an earlier test compiled says nothing about the next one's program."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None:
+        dynamo.counters.clear()
 
 
 @pytest.fixture(params=["python", "native"])

@@ -81,4 +81,6 @@ def test_a_debugger_is_left_alone(tmp_path):
         assert sys.gettrace() is debugger
     finally:
         sys.settrace(None)
-    assert [finding.primary.line for finding in report.alarms] == [LIVES.splitlines().index(HOLDS) + 1]
+    # Who puts it there is not seen then, so the line that made it is what is told.
+    made = next(n for n, line in enumerate(LIVES.splitlines(), 1) if line.strip().startswith("loss = "))
+    assert [finding.primary.line for finding in report.alarms] == [made]

@@ -141,8 +141,12 @@ class Catcher:
 
 def _is_alone() -> bool:
     """Before Python 3.13 a traced frame's variables are read and written back around each call of the trace function,
-    which could undo what another thread does to a shared variable in between."""
-    return not SNAPSHOTS or threading.active_count() == 1
+    which could undo what another thread of the program does to a shared variable in between. Threads that run none of
+    its code (a progress bar's, a loader's) share none with it."""
+    if not SNAPSHOTS:
+        return True
+    me = threading.get_ident()
+    return not any(user_frames(frame, 1) for thread, frame in sys._current_frames().items() if thread != me)
 
 
 def _forget_snapshots() -> None:

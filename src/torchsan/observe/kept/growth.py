@@ -244,6 +244,8 @@ class GrowthSensor:
             if catcher.started or catcher.start(frame):
                 return
             suspect.catcher = None
+            # Nobody will see who puts it there, and the source may name another line: only what is known is told.
+            suspect.event = replace(suspect.event, held=suspect.event.made or suspect.event.held)
 
     def _stop_catching(self, frame: FrameType, *, ended: bool = False) -> None:
         for suspect in self.suspects:

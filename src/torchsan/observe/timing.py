@@ -16,9 +16,13 @@ class Share:
     """Some seconds to begin with, and a share of the time beyond them.
 
     `started`: the processor time at which counting begins; 0 counts from the start of the process.
+    `hoard`: what may be saved up at most: after hours without a look there are no seconds full of them.
     """
 
-    def __init__(self, allowance: float, share: float, started: float | None = None) -> None:
+    def __init__(
+        self, allowance: float, share: float, started: float | None = None, hoard: float = float("inf")
+    ) -> None:
+        self.hoard = hoard
         self.allowance = allowance
         self.share = share
         self.started = time.process_time() if started is None else started
@@ -27,7 +31,12 @@ class Share:
 
     def granted(self) -> float:
         """The seconds that there are by now, spent or not."""
-        return self.allowance + self.share * (time.process_time() - self.started)
+        grown = self.allowance + self.share * (time.process_time() - self.started)
+        lost = grown - self.spent - self.hoard
+        if lost > 0:
+            self.started += lost / self.share
+            return grown - lost
+        return grown
 
     def allows(self) -> bool:
         """Is there time for another look?"""
@@ -35,7 +44,8 @@ class Share:
 
     def spare(self) -> bool:
         """Time for a look that is welcome but not due: less than half of what there is has been used."""
-        return not self.taken() and self.spent <= 0.5 * self.granted()
+        granted = self.granted()
+        return not self.taken() and granted - self.spent >= 0.5 * min(granted, self.hoard)
 
     def earn(self, seconds: float) -> None:
         """More to begin with, for something new to look at."""

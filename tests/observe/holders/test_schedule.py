@@ -31,6 +31,17 @@ def test_a_share_grows_with_the_run(monkeypatch):
     assert not share.allows()
 
 
+def test_time_is_not_saved_up(monkeypatch):
+    monkeypatch.undo()
+    share = Share(allowance=0.0, share=0.1, started=time.process_time() - 100.0, hoard=0.5)
+    assert share.spare()
+    share.spent += 0.4
+    assert share.allows()
+    assert not share.spare()
+    share.spent += 0.4
+    assert not share.allows()
+
+
 def test_what_is_spent_is_charged_once(process):
     with process.spending(), process.spending():
         sum(range(100_000))

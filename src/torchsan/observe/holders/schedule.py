@@ -10,8 +10,9 @@ from torchsan.observe.timing import Share
 # besides, some once for every process and some for every such line. However often a block is watched, a line is new
 # but once.
 SHARE, ALLOWANCE, FOR_A_LINE = 0.02, 0.2, 0.02
+HOARD = 0.01
 
-_share = Share(0.0, SHARE, started=0.0)
+_share = Share(0.0, SHARE, started=0.0, hoard=HOARD)
 _first_looks = Share(ALLOWANCE, 0.0)
 _known: set[object] = set()
 

@@ -126,12 +126,12 @@ def _extent(address: int, shape: tuple[int, ...], strides: tuple[int, ...], item
 
 
 def stretches_of(values: Iterable[Any]) -> list[tuple[int, int]]:
-    """The memory that these tensors lie in: the first byte of each, and the first behind it."""
+    """The memory that these tensors lie in, or that these storages are: its first byte, and the first behind it."""
     found = set()
     for value in values:
-        if is_tensor(value) and is_plain(value):
+        if type(value) is torch.UntypedStorage or (is_tensor(value) and is_plain(value)):
             try:
-                storage = value.untyped_storage()
+                storage = value if type(value) is torch.UntypedStorage else value.untyped_storage()
                 found.add((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
             except Exception:
                 continue  # no memory of its own

@@ -45,6 +45,7 @@ def is_out(op: str) -> bool:
 
 def manner_of(op: str, receiver: torch.Tensor, args: tuple[Any, ...]) -> Manner:
     """`args` begin with the receiver, unless the op writes its `out=`."""
+    op = op.removeprefix("_foreach_")
     if is_out(op) or op in REPLACING:
         return Manner.REPLACED
     if op == "__setitem__":

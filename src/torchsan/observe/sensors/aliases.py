@@ -44,6 +44,7 @@ from torchsan.observe.writing import worth_a_look
 ALONE_IN_HOOK, ALONE_IN_BACKWARD = 2, 1
 # Visits of a line that transforms stored memory, which is followed for longer than others.
 FOLLOWED = 512
+LATE = 12
 _MAKING = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
@@ -74,6 +75,8 @@ class AliasWatch:
         # Lines at which another sensor has told of an alias already.
         self.told: set[tuple[CodeType, int]] = set()
         self._followed: set[Site] = set()
+        # The memories that were written last, at lines that were looked at.
+        self._late: dict[int, compat.WeakStorage] = {}
         self._exposed: tuple[Site, str] | None = None
         self._census: Census | None = None
         recorder.aliases = self
@@ -107,14 +110,20 @@ class AliasWatch:
         if _keeps_its_own(tensor, frame) or not self.schedule.allows(site, due=worth_a_look(seen)):
             return None
         with self._looking():
-            writing = Writing(op, site, tensor, args, kwargs or {}, original, frame, frames, seen)
+            # In the dispatcher only what is written is handed over, and that may be several.
+            known = args if original is not None else (tensor,)
+            writing = Writing(op, site, tensor, known, kwargs or {}, original, frame, frames, seen)
             return self._look(writing, memory) if writing.extent is not None else None
 
     def _look(self, writing: Writing, memory: int) -> Token:
         proof = self.proof.before(writing)
         self.exchanges.before(writing)
         young = writing.tensor if self._being_collected(writing) else None
-        census = writing.census = take_census(writing.frame, young=young, around=(writing.tensor, *writing.args))
+        # What was written of late is looked for as well: its result may have been stored since.
+        late = [storage for known in self._late.values() if (storage := known.get()) is not None]
+        around = (writing.tensor, *writing.args, *late)
+        census = writing.census = take_census(writing.frame, young=young, around=around)
+        self._note_late(memory, writing.tensor)
         self.takings.note(census)
         self.repeats.manners[memory] = writing.manner
         self.repeats.look(census, writing.frames, writing)
@@ -131,6 +140,12 @@ class AliasWatch:
             always += self._first(itself.events_of(writing, self.takings, self._last_write))
         writing.census = Census()  # nothing that it found may live longer
         return Token(writing, events, always, proof)
+
+    def _note_late(self, memory: int, tensor: torch.Tensor) -> None:
+        self._late.pop(memory, None)
+        if len(self._late) >= LATE:
+            del self._late[next(iter(self._late))]
+        self._late[memory] = compat.WeakStorage(tensor)
 
     def _first(self, events: Iterator[Event]) -> list[Event]:
         """The first event that is sure, else the first that is possible."""

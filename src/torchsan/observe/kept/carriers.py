@@ -84,8 +84,14 @@ def _of_interest(objects: list[Any]) -> list[Any]:
     return [one for one in objects if id(type(one)) in chosen]
 
 
+_PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
+
+
 def _is_tensor_kind(kind: type) -> bool:
-    return kind is torch.Tensor or kind is torch.nn.Parameter or (issubclass(kind, torch.Tensor) and is_honest(kind))
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return True
+    # What dispatches by itself (a compiler's tensors) would be asked by every question.
+    return issubclass(kind, torch.Tensor) and is_honest(kind) and kind.__torch_dispatch__ is _PLAIN_DISPATCH
 
 
 def _carrying(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -41,15 +41,16 @@ def after_import(name: str, callback: Callable[[], None]) -> None:
         sys.meta_path.insert(0, _Finder(name, callback))
 
 
-# Who is told when a module is imported: whoever asked last, so that recorders which are gone leave nothing behind.
-_listeners: dict[str, Callable[[], None]] = {}
+# Who is told when a module is imported: of each kind whoever asked last; recorders that are gone leave nothing behind.
+_listeners: dict[tuple[str, str], Callable[[], None]] = {}
 
 
 def when_imported(name: str, callback: Callable[[], None]) -> None:
-    """Like `after_import`, for things that are made anew again and again: only the latest is told."""
-    waiting = name in _listeners
-    _listeners[name] = callback
+    """Like `after_import`, for things that are made anew again and again: only the latest of a kind is told."""
+    key = name, getattr(callback, "__qualname__", "")
+    waiting = key in _listeners
+    _listeners[key] = callback
     if name in sys.modules:
         callback()
     elif not waiting:
-        after_import(name, lambda: _listeners[name]())
+        after_import(name, lambda: _listeners[key]())

@@ -84,8 +84,18 @@ def _of_interest(objects: list[Any]) -> list[Any]:
     return [one for one in objects if id(type(one)) in chosen]
 
 
+def _dispatch(kind: Any) -> Any:
+    return kind.__torch_dispatch__
+
+
+_PLAIN_DISPATCH = _dispatch(torch.Tensor)
+
+
 def _is_tensor_kind(kind: type) -> bool:
-    return kind is torch.Tensor or kind is torch.nn.Parameter or (issubclass(kind, torch.Tensor) and is_honest(kind))
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return True
+    # What dispatches by itself (a compiler's tensors) would be asked by every question.
+    return issubclass(kind, torch.Tensor) and is_honest(kind) and _dispatch(kind) is _PLAIN_DISPATCH
 
 
 def _carrying(value: Any) -> Iterator[tuple[Any, Any]]:

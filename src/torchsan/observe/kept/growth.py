@@ -18,7 +18,7 @@ from typing import Any
 
 from torch.optim import optimizer as torch_optimizer
 
-from torchsan import compat
+from torchsan import compat, compat_compile
 from torchsan.model.events import Line, Memory
 from torchsan.model.memory_events import GraphKept
 from torchsan.observe import nodes
@@ -126,7 +126,11 @@ class GrowthSensor:
             self._stepped = True
             self._courses.clear()
             self.suspects.clear()
-        self._tick(sys._getframe(1))
+        held = compat_compile.hold()  # a compiled step would have what we make here compiled as well
+        try:
+            self._tick(sys._getframe(1))
+        finally:
+            compat_compile.release(held)
 
     def _before_backward(self, roots: list[Any], frame: FrameType) -> None:
         # `autograd.grad` belongs to the inside of a step: penalties, inner loops.

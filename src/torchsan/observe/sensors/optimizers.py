@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import weakref
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from torchsan import compat
+from torchsan import compat, compat_compile
 from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Stepped
 from torchsan.observe.objects import is_honest, module_of, parameters_of
@@ -47,23 +48,36 @@ class OptimizerSensor:
             handle.remove()
         self._handles = []
 
-    @shield
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        held = compat_compile.hold()  # a compiled step would have what we make here compiled as well
+        try:
+            self._noted(optimizer, sys._getframe(1))
+        finally:
+            compat_compile.release(held)
+
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        held = compat_compile.hold()
+        try:
+            self._stepped(optimizer, sys._getframe(1))
+        finally:
+            compat_compile.release(held)
+
+    @shield
+    def _noted(self, optimizer: Any, frame: FrameType) -> None:
         if not self.recorder.active or self.recorder.paused:
             return
         first = next((p for p in parameters_of(optimizer) if is_plain(p) and p.grad is not None), None)
         if first is not None:
             self._versions[id(optimizer)] = (first, first._version)
             if self.recorder.aliases is not None:
-                self.recorder.aliases.before_step(optimizer, sys._getframe(1))
+                self.recorder.aliases.before_step(optimizer, frame)
 
     @shield
-    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _stepped(self, optimizer: Any, frame: FrameType) -> None:
         noted = self._versions.pop(id(optimizer), None)
         if noted is None:
             return
         parameter, version = noted
-        frame = sys._getframe(1)
         site = site_of(frame)
         step = Stepped(
             before=clock.now(),

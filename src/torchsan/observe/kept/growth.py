@@ -45,7 +45,7 @@ MAX_TICKS = 4_096
 RUNNING = 24
 # Steps for which the line that puts a graph into its holder is waited for.
 CATCHING = 4
-LOOKING = (1.5, 0.02)
+LOOKING = Share(1.5, 0.02)  # of the process: a block that is watched again and again begins with what is left
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class GrowthSensor:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.share = Share(*LOOKING)
+        self.share = LOOKING
         self.suspects: list[Suspect] = []
         self._courses: dict[int, _Course] = {}
         self._ticks: deque[int] = deque(maxlen=MAX_TICKS)

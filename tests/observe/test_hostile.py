@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import random
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -242,6 +244,36 @@ def test_exceptions_of_the_users_own_pass_through(watch_program):
     assert type(watched.error).__name__ == "HostileError"
     assert _touched() == ["error"]  # by torch's engine, once, as it does without us
     assert watched.report.notes == []
+
+
+def test_all_objects_are_looked_through_and_none_is_asked(sensor, watch_program):
+    """An error about a gradient makes us look for its owner among everything there is."""
+    watched = watch_program(
+        HOSTILE
+        + "instance = object.__new__(HostileClass)\nw = torch.randn(3, requires_grad=True)\n(w * 2).sum().backward()\n"
+        "z = torch.randn(3, requires_grad=True)\nout = (w.grad * z).sum()\n(w * 3).sum().backward()\nout.backward()\n"
+    )
+    assert type(watched.error) is RuntimeError
+    assert _touched() == []
+    assert watched.report.notes == []
+    assert watched.codes == ["TS101"]
+
+
+def test_classes_of_values_are_compared_by_identity():
+    """`type(value) in kinds` and `type(value) == kind` call the `__eq__` of a metaclass."""
+    files = sorted(Path(objects.__file__).parent.rglob("*.py"))
+    assert len(files) > 50
+    asking = [
+        f"{path.name}:{node.lineno}"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Call)
+        and isinstance(node.left.func, ast.Name)
+        and node.left.func.id == "type"
+        and not all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+    ]
+    assert asking == []
 
 
 def test_modes_of_the_program_do_not_see_our_own_ops():

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import gc
 
-import torch
-
 from torchsan.compat import TensorBase
+from torchsan.observe.objects import is_exact_tensor
 from torchsan.observe.tensors import memory_of
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _is_leaf = TensorBase.is_leaf.__get__
 _grad = TensorBase.grad.__get__
 
 
 def is_gradient(memory: int) -> bool:
     """Is this the memory of some leaf's `.grad`? Asked once, when a backward has failed."""
-    tensors = (value for value in gc.get_objects() if type(value) in _PLAIN)
+    tensors = (value for value in gc.get_objects() if is_exact_tensor(value))
     return any(
         memory_of(gradient) == memory
         for tensor in tensors

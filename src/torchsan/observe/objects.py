@@ -34,6 +34,21 @@ def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
     return issubclass(type(value), kind)
 
 
+def is_exactly(value: object, kinds: tuple[type, ...]) -> bool:
+    """`type(value) in kinds` without `==`, which a metaclass may have made its own."""
+    kind = type(value)
+    for each in kinds:  # noqa: SIM110 (asked of every object of the program: a generator would cost more)
+        if kind is each:
+            return True
+    return False
+
+
+def is_exact_tensor(value: object) -> TypeGuard[torch.Tensor]:
+    """A Tensor or a Parameter of torch's own class, which answers for itself alone."""
+    kind = type(value)
+    return kind is torch.Tensor or kind is torch.nn.Parameter
+
+
 def is_tensor(value: object) -> TypeGuard[torch.Tensor]:
     return issubclass(type(value), torch.Tensor)
 
@@ -87,7 +102,7 @@ def module_of(value: object) -> str:
 def attributes_of(value: object, limit: int = 1 << 30) -> dict[str, Any]:
     """A copy of an object's own attributes; empty where it has none that can be read without asking it."""
     found = (class_members(cls).get("__dict__") for cls in _type_mro(type(value)))
-    slot: Any = next((slot for slot in found if type(slot) in _DICT_SLOTS), None)
+    slot: Any = next((slot for slot in found if is_exactly(slot, _DICT_SLOTS)), None)
     if slot is None:
         return {}
     try:
@@ -106,7 +121,7 @@ def items_of(value: object, limit: int = 1 << 30) -> list[tuple[str, Any]]:
     if is_a(value, tuple):
         return [] if tuple.__len__(value) > limit else [(f"[{i}]", v) for i, v in enumerate(tuple.__iter__(value))]
     if is_a(value, dict) and dict.__len__(value) <= limit:
-        return [(f"[{k!r}]", v) for k, v in list(dict.items(value)) if type(k) in (str, int)]
+        return [(f"[{k!r}]", v) for k, v in list(dict.items(value)) if is_exactly(k, (str, int))]
     return []
 
 
@@ -126,7 +141,7 @@ def text_of(error: BaseException) -> str:
     """What an error of torch's says; an exception of the user's own class is not asked."""
     kind = type(error)
     torchs = str(type.__getattribute__(kind, "__dict__").get("__module__")).startswith("torch.")
-    return str(error) if torchs or kind in (RuntimeError, TypeError, NotImplementedError) else ""
+    return str(error) if torchs or is_exactly(error, (RuntimeError, TypeError, NotImplementedError)) else ""
 
 
 def parameters_of(optimizer: object) -> list[torch.Tensor]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from torchsan.observe.objects import attributes_of, class_members, is_a
+from torchsan.observe.objects import attributes_of, class_members, is_a, is_exactly
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import USER, kind_of_path
 
@@ -75,7 +75,7 @@ class OutFinder:
         for value in names.values():
             members = list(class_members(value).values()) if is_a(value, type) else [value]
             for member in members:
-                function = member.__func__ if type(member) in (staticmethod, classmethod) else member
+                function = member.__func__ if is_exactly(member, (staticmethod, classmethod)) else member
                 # Code of another module has its own turn there; names of modules can be anything.
                 if type(function) is FunctionType and kind_of_path(function.__code__.co_filename) == USER:
                     self.look_at(function.__code__)

@@ -22,7 +22,7 @@ from torchsan.observe.holders.reading import next_reads
 from torchsan.observe.holders.resolving import root_name, value_of
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import is_a, is_tensor
+from torchsan.observe.objects import is_a, is_exactly, is_tensor
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import Site, place_in
 from torchsan.observe.tensors import memory_of
@@ -312,7 +312,7 @@ def _augments_places(writing: Writing) -> bool:
     if not isinstance(statement, ast.AugAssign):
         return False
     value = value_of(statement.value, writing.top)
-    return isinstance(statement.value, ast.Constant) or type(value) in (int, float)
+    return isinstance(statement.value, ast.Constant) or is_exactly(value, (int, float))
 
 
 def _has_tensor(writing: Writing) -> bool:

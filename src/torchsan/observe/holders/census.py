@@ -26,6 +26,8 @@ from torchsan.observe.objects import (
     class_members,
     entries_of,
     is_a,
+    is_exact_tensor,
+    is_exactly,
     is_tensor,
     items_of,
 )
@@ -44,7 +46,6 @@ _Cached = type(functools.lru_cache(maxsize=1)(lambda: None))
 bases_of = type.__dict__["__mro__"].__get__
 _CODE = (FunctionType, MethodType, functools.partial, _Cached, GeneratorType, BaseException)
 
-_WITH_GRADIENT = (torch.Tensor, torch.nn.Parameter)
 
 # What a class is to the walk: nothing of interest, memory, or something to open in one way or another.
 _PASSED, _MEMORY, _SEQUENCE, _DICT, _SET, _RUN, _MODULE, _OBJECT, _CLASS = range(9)
@@ -251,7 +252,7 @@ class _Walk:
         if way == _MEMORY:
             self._hold(value, step)
             # A gradient is held by its tensor, which adds to it at every backward.
-            if type(value) in _WITH_GRADIENT and value.requires_grad and value.is_leaf and value.grad is not None:
+            if is_exact_tensor(value) and value.requires_grad and value.is_leaf and value.grad is not None:
                 self._hold(value.grad, Step(step, ".grad", "grad", id(value), "grad", step.depth + 1))
         elif id(value) in self._met:
             if step.kind == "item" and self._around is not None:
@@ -371,7 +372,7 @@ class _Walk:
             return
         for name, item in list(class_members(cls).items()):
             if not name.startswith("__"):
-                item = item.__func__ if type(item) in (staticmethod, classmethod) else item
+                item = item.__func__ if is_exactly(item, (staticmethod, classmethod)) else item
                 self._below(item, step, f".{name}", "class", id(cls), name)
 
     def _open_code(self, value: Any, step: Step) -> None:
@@ -468,12 +469,12 @@ def _ends_of_dict(values: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def _shown(key: Any) -> str:
-    text = repr(key) if type(key) in (str, int, float, bool) else "…"
+    text = repr(key) if is_exactly(key, (str, int, float, bool)) else "…"
     return text if len(text) <= 40 else "…"
 
 
 def _hashable(key: Any) -> object:
-    return key if type(key) in (str, int, float, bool) else id(key)
+    return key if is_exactly(key, (str, int, float, bool)) else id(key)
 
 
 def defaults_of(function: FunctionType) -> list[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchsan.observe.objects import is_tensor
+from torchsan.observe.objects import is_exact_tensor, is_tensor
 from torchsan.observe.tensors import is_plain
 
 # Above this many elements the question whether two strided views meet is answered by their bounds alone.
@@ -20,8 +20,6 @@ MAX_EXACT = 4096
 # Of large memory these many stretches are looked at.
 STRETCHES, STRETCH = 16, 4096
 _detach = torch._C.TensorBase.detach
-# Of these no other answer than torch's own is to be had, and lazy ones have other classes.
-_HONEST = (torch.Tensor, torch.nn.Parameter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ def extent_of(value: Any) -> Extent | None:
     """The extent of a dense tensor or of an array; None for everything else and for what is empty."""
     try:
         if is_tensor(value):
-            if type(value) not in _HONEST and not is_plain(value):
+            if not is_exact_tensor(value) and not is_plain(value):
                 return None
             if value.layout is not torch.strided or value.numel() == 0:
                 return None
@@ -142,7 +140,7 @@ def stretches_of(values: Iterable[Any]) -> list[tuple[int, int]]:
 
 def lies_in(value: Any, stretches: list[tuple[int, int]]) -> bool:
     """Does a tensor begin in one of these? Answered in a hurry: True where it takes more than a look."""
-    if type(value) not in _HONEST:
+    if not is_exact_tensor(value):
         return True
     try:
         address = value.data_ptr()

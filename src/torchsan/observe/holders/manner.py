@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchsan.observe.objects import is_tensor, sequence_of
+from torchsan.observe.objects import is_exactly, is_tensor, sequence_of
 
 # Ops that do not look at what they overwrite.
 REPLACING = {
@@ -85,7 +85,7 @@ def _is_data(operand: torch.Tensor, receiver: torch.Tensor) -> bool:
 def _is_index(value: Any) -> bool:
     """Slices and numbers, alone or several."""
     parts = value if type(value) is tuple else (value,)
-    return all(type(part) in (slice, int, type(None), type(...)) for part in parts)
+    return all(is_exactly(part, (slice, int, type(None), type(...))) for part in parts)
 
 
 def signature(args: tuple[Any, ...]) -> object:
@@ -96,7 +96,7 @@ def signature(args: tuple[Any, ...]) -> object:
     for value in args[1:]:
         if is_tensor(value):
             parts.append(contents(value))
-        elif type(value) in (int, float, complex, str, bool, type(None)):
+        elif is_exactly(value, (int, float, complex, str, bool, type(None))):
             parts.append(value)
         else:
             parts.append(repr(value) if _is_index(value) else id(type(value)))

@@ -10,7 +10,15 @@ import torch
 
 from torchsan.observe import expressions as syntax
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import attributes_of, class_attribute, entries_of, is_a, is_tensor
+from torchsan.observe.objects import (
+    attributes_of,
+    class_attribute,
+    entries_of,
+    is_a,
+    is_exact_tensor,
+    is_exactly,
+    is_tensor,
+)
 
 NOTHING = object()
 
@@ -28,7 +36,7 @@ def _value(node: ast.AST | None, names: dict[str, Any], namespace: dict[str, Any
         return NOTHING if owner is NOTHING else attribute(owner, node.attr)
     if isinstance(node, ast.Subscript):
         key = node.slice.value if isinstance(node.slice, ast.Constant) else _value(node.slice, names, namespace)
-        return entry(_value(node.value, names, namespace), key) if type(key) in (int, str) else NOTHING
+        return entry(_value(node.value, names, namespace), key) if is_exactly(key, (int, str)) else NOTHING
     return NOTHING
 
 
@@ -46,7 +54,7 @@ def entry(owner: Any, key: Any) -> Any:
 
 def attribute(owner: Any, name: str) -> Any:
     """An attribute that lies in a dictionary: of the object, of a module's parts, of a class."""
-    if type(owner) in (torch.Tensor, torch.nn.Parameter) and name in ("grad", "data"):
+    if is_exact_tensor(owner) and name in ("grad", "data"):
         return NOTHING if name == "grad" and owner.grad is None else owner.grad if name == "grad" else owner
     held = attributes_of(owner) if not is_a(owner, type) else {}
     if is_a(owner, torch.nn.Module):

@@ -18,19 +18,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchsan import compat
 from torchsan.model.memory import Peak
 from torchsan.observe.kept.contents import is_any
-from torchsan.observe.objects import is_tensor
+from torchsan.observe.objects import is_exact_tensor, is_tensor
 from torchsan.observe.tensors import memory_of
 
 _storage_of = torch._C.TensorBase.untyped_storage
-_STRIDED = (torch.Tensor, torch.nn.Parameter)
 
 
 def living() -> Iterator[Any]:
     """Every plain tensor that Python knows, and its gradient."""
     for value in gc.get_objects():
-        if type(value) in _STRIDED:
+        if is_exact_tensor(value):
             yield value
-            if value.requires_grad and value.is_leaf and type(value.grad) in _STRIDED:
+            if value.requires_grad and value.is_leaf and is_exact_tensor(value.grad):
                 yield value.grad
 
 

@@ -22,7 +22,15 @@ from typing import Any
 from torchsan.observe.holders.census import Kind, Step, defaults_of
 from torchsan.observe.kept.contents import ITEMS, flat, is_any, is_array
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import _DICT_SLOTS, attributes_of, class_attribute, class_members, is_a, is_tensor
+from torchsan.observe.objects import (
+    _DICT_SLOTS,
+    attributes_of,
+    class_attribute,
+    class_members,
+    is_a,
+    is_exactly,
+    is_tensor,
+)
 from torchsan.observe.sites import LIBRARY, OURS, TORCH, USER, kind_of, kind_of_path
 
 LEVELS, WIDTH = 18, 48
@@ -226,7 +234,7 @@ class Upward:
     def _entry(self, above: int, key: Any) -> tuple[str, Kind, object]:
         if above in self.attributes and type(key) is str:
             return f".{key}", "attribute", key
-        return f"[{key!r}]" if type(key) in (str, int, bool) else "[…]", "item", id(key)
+        return f"[{key!r}]" if is_exactly(key, (str, int, bool)) else "[…]", "item", id(key)
 
     def _attribute(self, holder: Any, value: Any) -> tuple[str, Kind, object]:
         if type(holder) is FunctionType:
@@ -237,7 +245,7 @@ class Upward:
                 if default is value:
                     return f"({name})", "default", name
             return "", "attribute", None
-        if type(holder) in (CellType, MethodType):
+        if is_exactly(holder, (CellType, MethodType)):
             return "", "attribute", None
         frame = holder.gi_frame if type(holder) is GeneratorType else holder if type(holder) is FrameType else None
         named = local_names(frame) if frame is not None else attributes_of(holder)
@@ -263,7 +271,7 @@ def _own_parts(holder: Any) -> Iterator[Any]:
     if type(holder) is FunctionType:
         yield from (holder.__closure__, holder.__defaults__, holder.__kwdefaults__)
     slot = class_attribute(type(holder), "__dict__")
-    if type(slot) in _DICT_SLOTS and not is_any(holder, _ENDS):
+    if is_exactly(slot, _DICT_SLOTS) and not is_any(holder, _ENDS):
         with contextlib.suppress(AttributeError, TypeError):
             yield slot.__get__(holder)
 

@@ -21,7 +21,7 @@ from torchsan.model.events import Line, Memory, ParameterRewritten, Write
 from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_modules, local_names
-from torchsan.observe.objects import is_a, is_tensor, tensors_of
+from torchsan.observe.objects import is_a, is_exactly, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import callers_of, right_hand_side, whole_statement, written_name
 from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of, user_frames
@@ -222,7 +222,7 @@ class ExposureSensor:
     def _importing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def function(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if not (args and (is_tensor(args[0]) or type(args[0]) in (int, float, bool, list, tuple))):
+            if not (args and (is_tensor(args[0]) or is_exactly(args[0], (int, float, bool, list, tuple)))):
                 self._expose(result, name, _getframe(1))
             return result
 

@@ -18,7 +18,7 @@ from torchsan.model.events import Line
 from torchsan.model.parallel_events import StepWithoutGradients
 from torchsan.observe.clock import clock
 from torchsan.observe.names import modules
-from torchsan.observe.objects import parameters_of
+from torchsan.observe.objects import is_exact_tensor, parameters_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import Site, site_of, user_frames
@@ -293,7 +293,7 @@ class ReplicaSensor:
             journal.is_rank(rank, world)
         if journal is None or (world < 2 and when != "end") or journal.rank is None or site is None:
             return
-        if not all(type(p) in (torch.Tensor, torch.nn.Parameter) and is_plain(p) for p in parameters):
+        if not all(is_exact_tensor(p) and is_plain(p) for p in parameters):
             return  # sharded: every rank has its own part
         memories = {memory_of(p): p for p in parameters}
         managed = [self.wrapped.managed(p) for p in parameters]

@@ -64,10 +64,7 @@ def is_custom(node: Any) -> bool:
 
 
 def site_of_node(node: Any) -> Site | None:
-    found = node.metadata.get("traceback_")
-    if isinstance(found, Site):
-        return found
-    return getattr(found, "site", None)
+    return getattr(node.metadata.get("traceback_"), "site", None)
 
 
 def line_of_node(node: Any) -> Line | None:

@@ -84,6 +84,8 @@ class Recorder:
         self.owners: Any = None
         # Nodes of all graphs that were alive at each step.
         self.live_nodes: deque[int] = deque(maxlen=4_096)
+        # References to marks (by address) that no node holds.
+        self.spare_marks: Callable[[], dict[int, int]] = dict
         # Whether what the program compiles runs as plain Python instead.
         self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []

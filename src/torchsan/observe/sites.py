@@ -132,13 +132,25 @@ def _characters(path: str, line: int, offset: int | None) -> int:
     return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
 
 
-class Site(list[str]):
-    """A line of the program. A list of one string, since torch joins what it finds in a node's metadata."""
+class Mark(list[str]):
+    """What an autograd node carries of its site: a list of one string, since torch joins what it finds there.
 
-    __slots__ = ("__dict__", "code", "hooked", "lasti", "library", "module", "twins")
+    Nobody but nodes holds one, so that the number of references to it is the number of nodes that are alive.
+    """
+
+    __slots__ = ("site",)
+
+    def __init__(self, site: Site, text: str) -> None:
+        super().__init__([text])
+        self.site = site
+
+
+class Site:
+    """A line of the program."""
+
+    __slots__ = ("__dict__", "code", "hooked", "lasti", "library", "mark", "module", "twins")
 
     def __init__(self, code: CodeType, lasti: int, library: tuple[CodeType, int] | None) -> None:
-        super().__init__()
         self.code = code
         self.lasti = lasti
         self.library = library
@@ -148,12 +160,8 @@ class Site(list[str]):
         self.module = ""
         self.twins: dict[tuple[bool, str], Site] = {}
         line = next((p[0] for p in islice(code.co_positions(), lasti // 2, None)), None)
-        self.append(f'  File "{code.co_filename}", line {line or code.co_firstlineno}, in {code.co_name}\n')
-
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
+        text = f'  File "{code.co_filename}", line {line or code.co_firstlineno}, in {code.co_name}\n'
+        self.mark = Mark(self, text)
 
     @cached_property
     def place(self) -> Place:

@@ -10,7 +10,7 @@ from typing import Any
 from torchsan.model import Place
 from torchsan.model.source import shown_path, source_line
 from torchsan.observe import expressions as syntax
-from torchsan.observe.sites import LIBRARY, OURS, TORCH, USER, Site, is_stdlib, kind_of_path
+from torchsan.observe.sites import LIBRARY, OURS, TORCH, USER, Mark, Site, is_stdlib, kind_of_path
 
 _FRAME = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+), in (?P<name>.+)$')
 _CARETS = re.compile(r"^    (?P<lead> *)(?P<marks>[~^]+) *$")
@@ -20,7 +20,7 @@ class LineSite(Site):
     """A line that no frame stands at: it was traced, and runs in compiled code."""
 
     def __init__(self, place: Place, library: Place | None) -> None:
-        list.__init__(self, [f'  File "{place.path}", line {place.line}, in {place.function}\n'])
+        self.mark = Mark(self, f'  File "{place.path}", line {place.line}, in {place.function}\n')
         self.__dict__["place"] = place
         self.__dict__["library_place"] = library
         self.code = (lambda: None).__code__

@@ -168,7 +168,7 @@ def _told_by(player: _Player) -> Iterator[None]:
     """Every autograd node made meanwhile is told with the line of the graph's node."""
     anomaly, check_nan = compat.is_anomaly(), compat.is_anomaly_check_nan()
     original = torch.fx.traceback.format_stack
-    torch.fx.traceback.format_stack = player.site
+    torch.fx.traceback.format_stack = lambda: player.site().mark
     compat.set_anomaly(True, False)
     try:
         yield

@@ -1,10 +1,10 @@
 """Graphs that outlive their step: seen by counting, proved by finding who holds them.
 
-Every autograd node carries the `Site` of its line, so the reference count of a site is the number of live nodes that
-the line has made, and costs nothing to keep. From step to step it stays the same, or goes up and down with the input.
-Where it only ever goes up, the holders are looked for: a tensor whose graph reaches back through several earlier steps,
-or whoever keeps tensors that were made in different ones. What is bounded, a graph that is let go later on (a window,
-an episode, an inner loop) is no leak: what is suspected is told only if it was still growing at the end.
+Every autograd node carries the mark of its line's `Site`, so the reference count of a mark is the number of live nodes
+that the line has made, and costs nothing to keep. From step to step it stays the same, or goes up and down with the
+input. Where it only ever goes up, the holders are looked for: a tensor whose graph reaches back through several earlier
+steps, or whoever keeps tensors that were made in different ones. What is bounded, a graph that is let go later on (a
+window, an episode, an inner loop) is no leak: what is suspected is told only if it was still growing at the end.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ class GrowthSensor:
         self._marks: Marks | None = None
         self._running: dict[Origin, set[int]] = {}
         self._again: list[Site] = []
+        self._spare: dict[int, int] = {}
 
     def install(self) -> None:
         self._handle = torch_optimizer.register_optimizer_step_post_hook(self._after_step)
@@ -143,9 +144,9 @@ class GrowthSensor:
         self._ticks.append(compat.thread_sequence())
         rising, self._again = self._again, []
         alive = 0
+        self._spare = self.recorder.spare_marks()
         for site in _all_sites():
-            # Besides its nodes, a site is known to its table and to five names of this loop.
-            alive += max(0, self._count(site, rising) - 6)
+            alive += self._count(site, rising)
         self.recorder.live_nodes.append(alive)
         for suspect in self.suspects:
             self._follow(suspect)
@@ -155,7 +156,7 @@ class GrowthSensor:
         self._start_catching(frame)
 
     def _count(self, site: Site, rising: list[Site]) -> int:
-        count = sys.getrefcount(site)
+        count = self._alive(site)
         course = self._courses.get(id(site))
         if course is None:
             self._courses[id(site)] = _Course(count, self._number)
@@ -169,8 +170,13 @@ class GrowthSensor:
             self._courses[id(site)] = _Course(count, self._number)
         return count
 
+    def _alive(self, site: Site) -> int:
+        """How many nodes carry the mark of a site; besides them, the site, the name and the call refer to it."""
+        mark = site.mark
+        return sys.getrefcount(mark) - 3 - self._spare.get(id(mark), 0)
+
     def _follow(self, suspect: Suspect) -> None:
-        count = sum(sys.getrefcount(site) for site in _all_sites() if line_of(site) == suspect.line)
+        count = sum(self._alive(site) for site in _all_sites() if line_of(site) == suspect.line)
         if suspect.most is None:
             suspect.most = count
         elif count < LET_GO * suspect.most:

@@ -253,6 +253,15 @@ inline bool start_nodes(py::object slowly, py::object site_type) {
   return true;
 }
 
+// How many references to each mark are ours, and no node's: dictionaries that wait for the next one.
+inline py::dict spare_marks() {
+  std::unordered_map<PyObject*, size_t> spare;
+  for (auto& entry : node_lines().ready) spare[entry.second->site] += entry.second->dicts.size() + 1;
+  py::dict found;
+  for (auto& entry : spare) found[py::int_(reinterpret_cast<size_t>(entry.first))] = entry.second;
+  return found;
+}
+
 inline void stop_nodes() {
   NodeLines& lines = node_lines();
   lines.on = false;

@@ -919,6 +919,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("moment", [] { return state().moment.fetch_add(1); });
 #ifdef TORCHSAN_OWN_FRAMES
   m.def("start_nodes", &start_nodes);
+  m.def("spare_marks", &spare_marks);
   m.def("nodes", [](bool on) { node_lines().on = on; });
   m.def("in_region", [](bool in) { node_lines().in_region = in; });
 #endif

@@ -22,7 +22,7 @@ from torchsan.observe.cuts import CutFinder
 from torchsan.observe.objects import is_tensor, text_of, told_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.reuse import explain_reuse
-from torchsan.observe.sites import Site, _site_slow, _sites, site_of
+from torchsan.observe.sites import Mark, Site, _site_slow, _sites, site_of
 from torchsan.observe.stale import StaleFinder
 
 if TYPE_CHECKING:
@@ -39,8 +39,12 @@ class _Noted(list[str]):
     """What torch keeps with a node, where a site alone is not enough: the stack that a user's own anomaly mode asks
     for, or the moment at which one of several threads made the node."""
 
-    site: Site | None
+    mark: Mark | None
     stamp: Stamp | None
+
+    @property
+    def site(self) -> Site | None:
+        return self.mark.site if self.mark is not None else None
 
 
 class _Running(threading.local):
@@ -87,9 +91,10 @@ class GraphSensor:
     def serve_natively(self, part: ModuleType) -> None:
         """Let the native part name the lines of nodes, if it can."""
         start = getattr(part, "start_nodes", None)
-        if start is not None and get_ident() == clock.home and start(self._slow, Site):
+        if start is not None and get_ident() == clock.home and start(self._slow, Mark):
             self._native = part
             self.recorder.in_region = part.in_region
+            self.recorder.spare_marks = part.spare_marks
             self._switch()
 
     def resume(self) -> None:
@@ -129,9 +134,9 @@ class GraphSensor:
             code = frame.f_code
             site = sites.get((id(code), frame.f_lasti))
             if site is not None:
-                return site
+                return site.mark
             # Code that has passed the questions below once need not answer them again.
-            return _site_slow(frame) if id(code) in plain and passing.region is None else slow(frame)
+            return _site_slow(frame).mark if id(code) in plain and passing.region is None else slow(frame)
 
         def slow(frame: FrameType | None = None) -> list[str]:
             try:
@@ -154,13 +159,13 @@ class GraphSensor:
             if self._user_anomaly:
                 return noted(site, original())
             if clock.threaded or get_ident() != clock.home:
-                return noted(site, site)
-            return site
+                return noted(site, site.mark)
+            return site.mark
 
         def noted(site: Site | None, stack: list[str]) -> list[str]:
             kept = _Noted(stack or [""])
             threaded = clock.threaded or get_ident() != clock.home
-            kept.site, kept.stamp = site, clock.stamp() if threaded else None
+            kept.mark, kept.stamp = site.mark if site is not None else None, clock.stamp() if threaded else None
             return kept
 
         self._fast, self._slow = fast, slow

@@ -147,7 +147,7 @@ def text_of(error: BaseException) -> str:
 def parameters_of(optimizer: object) -> list[torch.Tensor]:
     """All parameters of all groups."""
     groups = [dict(entries_of(group)) for group in sequence_of(attributes_of(optimizer).get("param_groups"))]
-    return [p for group in groups for p in sequence_of(group.get("params")) if is_tensor(p)]
+    return [p for group in groups for p in sequence_of(group.get("params")) if issubclass(type(p), torch.Tensor)]
 
 
 def tensors_of(module: torch.nn.Module, _seen: set[int] | None = None) -> Iterator[tuple[str, torch.Tensor, Kind]]:

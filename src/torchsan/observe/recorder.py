@@ -28,6 +28,7 @@ from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Ledger
 from torchsan.observe.patches import Patches
 from torchsan.observe.sites import Site
+from torchsan.observe.steps import StepHooks
 from torchsan.rules import Rule, all_rules
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Recorder:
         # Code of the program that no import will show us: its main script.
         self.codes: list[CodeType] = []
         self.after_backward: list[Callable[[int], None]] = []
+        self.steps = StepHooks(self.give_up)
         # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
         self.timeline = timeline
         # Whether what is kept for backward is measured, and who then knows which module is running.

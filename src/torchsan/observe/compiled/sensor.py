@@ -27,7 +27,6 @@ from torchsan.observe.sites import Site
 if TYPE_CHECKING:
     from torchsan.observe.sensors.aliases import AliasWatch
     from torchsan.observe.sensors.exposure import ExposureSensor
-    from torchsan.observe.sensors.optimizers import OptimizerSensor
 
 _NAMES = re.compile(r"\w+")
 
@@ -38,12 +37,10 @@ class CompiledSensor:
         recorder: Recorder,
         exposure: ExposureSensor | None = None,
         aliases: AliasWatch | None = None,
-        optimizers: OptimizerSensor | None = None,
     ) -> None:
         self.recorder = recorder
         self.exposure = exposure
         self.aliases: Any = aliases
-        self.optimizers = optimizers
         self.visits: dict[Site, int] = {}
         self.saves: dict[int | None, list[RegionSave]] = {}
         self._compiling: Region | None = None
@@ -123,8 +120,8 @@ class CompiledSensor:
         self._inside = True
         if self._guarded and self.recorder.active:
             self.recorder.patches.take_out(self._guarded)
-        if self._hooks_guarded and self.optimizers is not None:
-            self.optimizers.pause()
+        if self._hooks_guarded:
+            self.recorder.steps.pause()
 
     def _leave(self) -> None:
         self._inside = False
@@ -132,8 +129,8 @@ class CompiledSensor:
             return
         if self._guarded:
             self.recorder.patches.put_in(self._guarded)
-        if self._hooks_guarded and self.optimizers is not None:
-            self.optimizers.resume()
+        if self._hooks_guarded:
+            self.recorder.steps.resume()
 
     def _seeing_guards(self, original: Callable[..., None]) -> Callable[..., None]:
         def __init__(manager: Any, *args: Any, **kwargs: Any) -> None:

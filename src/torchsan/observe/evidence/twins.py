@@ -15,7 +15,7 @@ from torchsan.observe.holders.census import Census, Step, is_opened
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import attributes_of, entries_of, is_a, parameters_of, tensors_of
+from torchsan.observe.objects import attributes_of, entries_of, is_a, tensors_of
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import frame_place
 from torchsan.observe.tensors import memory_of
@@ -24,10 +24,10 @@ Found = tuple[Step, torch.nn.Module]
 
 
 def events_of(
-    optimizer: Any, census: Census, memories: frozenset[int], write: Write, frames: list[FrameType], silent: Any
+    parameters: list[Any], census: Census, memories: frozenset[int], write: Write, frames: list[FrameType], silent: Any
 ) -> Iterator[Event]:
-    """What is to be told at a step of this optimizer."""
-    yield from _stepped_twice(optimizer, census, write, frames)
+    """What is to be told at a step of these parameters."""
+    yield from _stepped_twice(parameters, census, write, frames)
     yield from _modules(census, memories, write, frames, silent)
     yield from _layers(census, write, frames)
 
@@ -35,10 +35,10 @@ def events_of(
 # -- parameters ------------------------------------------------------------------------------------
 
 
-def _stepped_twice(optimizer: Any, census: Census, write: Write, frames: list[FrameType]) -> Iterator[Event]:
+def _stepped_twice(parameters: list[Any], census: Census, write: Write, frames: list[FrameType]) -> Iterator[Event]:
     """Two parameters of one memory in one optimizer: each step moves the memory twice."""
     known: dict[Extent, Any] = {}
-    for parameter in parameters_of(optimizer):
+    for parameter in parameters:
         extent = extent_of(parameter)
         if extent is None:
             continue

@@ -16,9 +16,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from torch.optim import optimizer as torch_optimizer
-
-from torchsan import compat, compat_compile
+from torchsan import compat
 from torchsan.model.events import Line, Memory
 from torchsan.model.memory_events import GraphKept
 from torchsan.observe import nodes
@@ -32,6 +30,7 @@ from torchsan.observe.kept.saved import kept_by
 from torchsan.observe.kept.upward import Upward
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import Site, _sites, user_frames
+from torchsan.observe.steps import OptimizerStep
 from torchsan.observe.timing import Share
 
 # A line is suspected when its nodes have become more so many times, and never fewer in between; marks are taken before.
@@ -98,7 +97,6 @@ class GrowthSensor:
         self._ticks: deque[int] = deque(maxlen=MAX_TICKS)
         self._number = 0
         self._stepped = False
-        self._handle: Any = None
         # The last look, which the next one compares with, and the lines to look at again at the next tick.
         self._marks: Marks | None = None
         self._running: dict[Origin, set[int]] = {}
@@ -106,20 +104,17 @@ class GrowthSensor:
         self._spare: dict[int, int] = {}
 
     def install(self) -> None:
-        self._handle = torch_optimizer.register_optimizer_step_post_hook(self._after_step)
+        self.recorder.steps.after.append(self._after_step)
         self.recorder.before_backward.append(self._before_backward)
 
     def close(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
         self._stop_catching(sys._getframe(1), ended=True)
         self._tell()
 
     # -- counting -----------------------------------------------------------------------------------
 
     @shield
-    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _after_step(self, step: OptimizerStep) -> None:
         if not self.recorder.active or self.recorder.paused:
             return
         if not self._stepped:
@@ -127,11 +122,7 @@ class GrowthSensor:
             self._stepped = True
             self._courses.clear()
             self.suspects.clear()
-        held = compat_compile.hold()  # a compiled step would have what we make here compiled as well
-        try:
-            self._tick(sys._getframe(1))
-        finally:
-            compat_compile.release(held)
+        self._tick(step.frame)
 
     def _before_backward(self, roots: list[Any], frame: FrameType) -> None:
         # `autograd.grad` belongs to the inside of a step: penalties, inner loops.

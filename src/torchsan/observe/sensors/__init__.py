@@ -29,8 +29,8 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     writes = WriteSensor(recorder, exposure)
     if not recorder.judging:
         return [writes, CaptureSensor(recorder), CompiledSensor(recorder)]
-    optimizers = OptimizerSensor(recorder)
-    sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases), optimizers]
+    sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases)]
+    sensors += [recorder.steps, OptimizerSensor(recorder)]
     sensors.append(CheckpointSensor(recorder, graph))
     replicas = ReplicaSensor(recorder)
     collectives = CollectiveSensor(recorder, replicas.wrapped)
@@ -45,7 +45,7 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
         recorder.report.memory = Memory()
         sensors.insert(0, MemorySensor(recorder, recorder.report.memory))
         sensors.append(CopySensor(recorder, exposure.exposed_at))
-    sensors.append(CompiledSensor(recorder, exposure, writes.aliases, optimizers))
+    sensors.append(CompiledSensor(recorder, exposure, writes.aliases))
     if recorder.timeline:
         from torchsan.observe.sensors.timeline import TimelineSensor
 

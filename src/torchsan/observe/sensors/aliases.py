@@ -36,6 +36,7 @@ from torchsan.observe.objects import attributes_of, entries_of, is_a, is_tensor
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
 from torchsan.observe.sites import TORCH, Site, frame_place, kind_of, site_of, user_frames
+from torchsan.observe.steps import OptimizerStep
 from torchsan.observe.tensors import is_plain, memory_of
 from torchsan.observe.writing import worth_a_look
 
@@ -183,24 +184,24 @@ class AliasWatch:
         self.repeats.look(census, frames)
         return census
 
-    def before_step(self, optimizer: Any, frame: FrameType) -> None:
+    def before_step(self, step: OptimizerStep) -> None:
         self._census = None
-        if self.schedule.due(("step", site_of(frame))):
+        if self.schedule.due(("step", site_of(step.frame))):
             with self._looking():
-                self._census = self.look_around(frame)
+                self._census = self.look_around(step.frame)
 
-    def after_step(self, optimizer: Any, step: Stepped, frame: FrameType) -> None:
+    def after_step(self, step: OptimizerStep, stepped: Stepped) -> None:
         census, self._census = self._census, None
         if census is None:
             return
         with self._looking():
-            frames = user_frames(frame)
-            write = Write(step.name, "optimizer", Line(step.site.place))
-            self.operands.mark(census, dict.fromkeys(step.memories, write))
+            frames = user_frames(step.frame)
+            write = Write(stepped.name, "optimizer", Line(stepped.site.place))
+            self.operands.mark(census, dict.fromkeys(stepped.memories, write))
             silent = self.recorder.ledger.silent
-            for event in twins.events_of(optimizer, census, step.memories, write, frames, silent):
+            for event in twins.events_of(step.parameters, census, stepped.memories, write, frames, silent):
                 self.recorder.emit(event)
-            for event in anyone.stepped(census, step.memories, write, frames, self.takings):
+            for event in anyone.stepped(census, stepped.memories, write, frames, self.takings):
                 self.recorder.emit(event)
             for event in anyone.shared_buffers(census, write, frames):
                 self.recorder.emit(event)

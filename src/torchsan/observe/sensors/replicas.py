@@ -10,7 +10,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.optim import optimizer as torch_optimizer
 
 from torchsan import compat_distributed as distributed
 from torchsan.model import Place
@@ -22,6 +21,7 @@ from torchsan.observe.objects import is_exact_tensor, parameters_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import Site, site_of, user_frames
+from torchsan.observe.steps import OptimizerStep
 from torchsan.observe.tensors import byte_range, is_plain, memory_of, sample_bytes
 from torchsan.observe.wrapped import WrappedModules
 
@@ -53,7 +53,6 @@ class ReplicaSensor:
         self.recorder = recorder
         self.wrapped = WrappedModules(recorder)
         self._optimizers: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
-        self._depth = 0
         self._handles: list[Any] = []
         self.on_wrap: list[Callable[[Any, FrameType], None]] = []
         self.before_steps: list[Callable[[Any, list[Any], Site | None, FrameType], None]] = []
@@ -62,10 +61,8 @@ class ReplicaSensor:
 
     def install(self) -> None:
         patches = self.recorder.patches
-        self._handles = [
-            torch_optimizer.register_optimizer_step_pre_hook(self._before_step),
-            torch_optimizer.register_optimizer_step_post_hook(self._after_step),
-        ]
+        self.recorder.steps.before.append(self._before_step)
+        self.recorder.steps.after.append(self._after_step)
         patches.set(torch.optim.Optimizer, "__init__", self._made(torch.optim.Optimizer.__init__))
         schedulers = torch.optim.lr_scheduler
         for kind in (schedulers.LRScheduler, schedulers.ReduceLROnPlateau):
@@ -233,17 +230,15 @@ class ReplicaSensor:
     # -- steps --------------------------------------------------------------------------------------
 
     @shield
-    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._depth += 1
-        if self._depth > 1 or not self._on():
+    def _before_step(self, step: OptimizerStep) -> None:
+        if step.inner or not self._on():
             return
-        frame = _getframe(2)
+        optimizer, parameters, frame = step.optimizer, step.parameters, step.frame
         known = self._known(optimizer)
-        parameters = parameters_of(optimizer)
         for listener in self.before_steps:
             listener(optimizer, parameters, known.made, frame)
         # A step that is given a closure makes its gradients itself.
-        if not any(a is not optimizer and callable(a) for a in (*args, *kwargs.values())):
+        if not any(a is not optimizer and callable(a) for a in (*step.args, *step.kwargs.values())):
             self._without_gradients(optimizer, known, parameters, frame)
         if self.wrapped.all:
             self.wrapped.look_at_gradients(parameters, set(self.recorder.reduced), frame)
@@ -251,15 +246,14 @@ class ReplicaSensor:
             self._weights(optimizer, known, "before", site_of(frame))
 
     @shield
-    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._depth = max(0, self._depth - 1)
-        if self._depth or not self._on():
+    def _after_step(self, step: OptimizerStep) -> None:
+        if step.inner or not self._on():
             return
-        known = self._known(optimizer)
+        known = self._known(step.optimizer)
         known.steps += 1
-        known.last = site_of(_getframe(2))
+        known.last = site_of(step.frame)
         if known.steps in EVERY or known.steps & (known.steps - 1) == 0:
-            self._weights(optimizer, known, "after", known.last)
+            self._weights(step.optimizer, known, "after", known.last)
         self.recorder.reduced.clear()
         for wrapped in self.wrapped.all.values():
             wrapped.synced = False

@@ -1,0 +1,97 @@
+"""Steps of optimizers, for every sensor that wants to know: one pair of hooks, one list of parameters a step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+
+from torchsan import compat_compile
+from torchsan.observe.objects import parameters_of
+
+
+@dataclass(slots=True)
+class OptimizerStep:
+    """One call of `step()`, as its hooks see it."""
+
+    optimizer: Any
+    parameters: list[torch.Tensor]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    frame: FrameType
+    # Inside the step of another optimizer, which calls this one's.
+    inner: bool
+
+
+Listener = Callable[[OptimizerStep], None]
+
+
+class StepHooks:
+    """Listeners are called in the order in which they came; `give_up` is told of an error of ours."""
+
+    def __init__(self, give_up: Callable[[Exception], None]) -> None:
+        self._give_up = give_up
+        self.before: list[Listener] = []
+        self.after: list[Listener] = []
+        self._handles: list[Any] = []
+        # Frames of steps that have begun, by address: to hold one would keep what the program has let go.
+        self._running: list[int] = []
+
+    def install(self) -> None:
+        self.resume()
+
+    def close(self) -> None:
+        self.pause()
+
+    def resume(self) -> None:
+        if not self._handles:
+            self._handles = [
+                torch_optimizer.register_optimizer_step_pre_hook(self._before),
+                torch_optimizer.register_optimizer_step_post_hook(self._after),
+            ]
+
+    def pause(self) -> None:
+        """Dynamo traces through these hooks, and its guards look at them: out while it does."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        frame = sys._getframe(1)
+        if self._running:  # a step inside another, or one of those has raised
+            self._running = [number for number in self._running if _is_above(frame, number)]
+        self._running.append(id(frame))
+        self._tell(self.before, optimizer, args, kwargs, frame)
+
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        frame = sys._getframe(1)
+        if id(frame) not in self._running:  # we were not there when it began
+            return
+        del self._running[self._running.index(id(frame)) + 1 :]
+        self._tell(self.after, optimizer, args, kwargs, frame)
+        self._running.pop()
+
+    def _tell(self, listeners: list[Listener], optimizer: Any, args: Any, kwargs: Any, frame: FrameType) -> None:
+        held = compat_compile.hold()  # a compiled step would have what we make here compiled as well
+        try:
+            inner = len(self._running) > 1
+            step = OptimizerStep(optimizer, parameters_of(optimizer), args, kwargs, frame, inner)
+            for listener in listeners:
+                listener(step)
+        except Exception as error:
+            self._give_up(error)
+        finally:
+            compat_compile.release(held)
+
+
+def _is_above(frame: FrameType | None, number: int) -> bool:
+    while frame is not None:
+        frame = frame.f_back
+        if id(frame) == number:
+            return True
+    return False

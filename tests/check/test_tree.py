@@ -130,6 +130,17 @@ def test_state_that_an_object_hands_over(tmp_path: Path) -> None:
     assert found(tmp_path, "boxes") == []
 
 
+def test_another_shape_of_a_view_is_nobodys_harm(tmp_path: Path) -> None:
+    parts = (
+        "import torch\n\n\ndef parts(boxes: torch.Tensor, axis: int):\n" + DESCRIBED + "    {first}\n"
+        "    return tuple(part.squeeze_(axis) for part in {whole}), boxes\n"
+    )
+    tree(tmp_path, boxes=parts.format(first="pass", whole="torch.split(boxes, 1, dim=axis)"))
+    assert found(tmp_path, "boxes") == []
+    tree(tmp_path, boxes=parts.format(first="boxes.squeeze_(axis)", whole="torch.split(boxes + 1, 1, dim=axis)"))
+    assert found(tmp_path, "boxes") == [("TS204", 10)]
+
+
 def test_memory_that_is_there_to_be_filled(tmp_path: Path) -> None:
     text = (
         "import torch\n\n\ndef average(p: torch.Tensor, seen: torch.Tensor = None):\n    if seen is None:\n"

@@ -184,6 +184,14 @@ def test_notebooks(project, capsys):
     assert main(["check", "book.ipynb"]) == 2
 
 
+def test_a_cell_shows_its_last_value(project: Path) -> None:
+    cell = {"cell_type": "code", "source": ["import torch\n", "x = torch.randn(3)\n", "x.clamp(0)\n", "{}"]}
+    for name, last, found in (("shown", "", 0), ("within", "def f(y):\n    y.clamp(0)\n    return y\n", 1)):
+        cells = [{**cell, "source": [*cell["source"][:3], last]}]
+        (project / f"{name}.ipynb").write_text(json.dumps({"cells": cells}))
+        assert main(["check", f"{name}.ipynb"]) == found
+
+
 def test_standard_input(project):
     words = [sys.executable, "-m", "torchsan", "check", "-", "--format", "concise", "--stdin-name", "typed.py"]
     done = subprocess.run(words, input=BROKEN, capture_output=True, text=True, check=False)

@@ -70,7 +70,11 @@ _TRYING = ("test", "bench", "warm", "time", "profile", "check", "probe", "measur
 
 def dropped_results(program: Program) -> list[Fact]:
     found: list[Fact] = []
+    shown = program.path.endswith(".ipynb")
     for node, inside in _statements(program.tree, program.tree):
+        if shown and inside is program.tree:
+            # A cell of a notebook shows the value of its last line.
+            continue
         call = node.value
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue

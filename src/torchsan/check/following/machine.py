@@ -176,8 +176,8 @@ class Machine:
         tensor.storage.writes.append(write)
         if tensor.storage.kind == "saved" and tensor.place is not None and how != "behind":
             self.facts.append(self.tell.saved_in_backward(tensor.storage, write, tensor.place))
-        if not told:
-            # `out=` says what it does.
+        if not told and not (op in SHAPE_ONLY and tensor.base is not None):
+            # `out=` says what it does. Another shape of a view is no other shape of what it is a view of.
             self.owned.append((tensor, write))
         if how == "behind" or self.mode in ("no_grad", "inference"):
             return

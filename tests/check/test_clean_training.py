@@ -8,6 +8,38 @@ import pytest
 from tests.check.conftest import HEAD
 
 CLEAN = {
+    "state that a walk over the modules puts back": """
+        class Cell(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = nn.Linear(3, 3)
+                self.v = 0.0
+            def forward(self, x):
+                self.v = torch.tanh(self.lin(x)) + self.v
+                return self.v
+            def reset(self):
+                self.v = 0.0
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.Sequential(Cell(), Cell())
+            def forward(self, x):
+                return self.layers(x)
+            def reset_(self):
+                for m in self.modules():
+                    if hasattr(m, "reset"):
+                        m.reset()
+
+        net = Net()
+        opt = optim.Adam(net.parameters())
+        for _ in range(3):
+            loss = net(torch.randn(5, 3)).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            net.reset_()
+    """,
     "the step moves only what has a gradient": """
         class Agent(nn.Module):
             def __init__(self):

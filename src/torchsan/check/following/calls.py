@@ -55,6 +55,7 @@ class Calls(MethodCalls, BuiltinCalls):
                 if isinstance(spread, Mapping):
                     kwargs.update({k: v for k, v in spread.items.items() if isinstance(k, str)})
         self.hand_over(function, args)
+        self.note_reset(function, args)
         before = [len(a.storage.writes) if isinstance(a, Tensor) else 0 for a in args]
         result = self.call_value(function, args, kwargs, node)
         if not isinstance(function, Library | Method) and result is not None:
@@ -93,6 +94,15 @@ class Calls(MethodCalls, BuiltinCalls):
         """What a function of another package makes of a module that it is given is not known."""
         if isinstance(function, Library) and "." in function.name and not function.name.startswith("torch."):
             self.mark_handed(args)
+
+    def note_reset(self, function: Any, args: list[Any]) -> None:
+        """`reset_net(model)`, `model.reset()`: what the module keeps from call to call may be gone, however it is done."""
+        if not self.machine.backwards:
+            return
+        bound = function.bound if isinstance(function, Function) else None
+        asked = isinstance(bound, Instance) and bound.module and function.info.name not in ("forward", "__call__")
+        if asked or any(isinstance(value, Instance) and value.module for value in args):
+            self.machine.perhaps_reset = True
 
     def mark_handed(self, args: list[Any]) -> None:
         for value in args:
@@ -325,7 +335,10 @@ class Calls(MethodCalls, BuiltinCalls):
 
     def instance_attribute(self, instance: Instance, name: str, node: ast.AST) -> Any:
         if name in instance.attributes:
-            return instance.attributes[name]
+            found = instance.attributes[name]
+            used = (n.freed is not None for t in tensors_in(found) for n in t.nodes())
+            self.machine.carried = self.machine.carried or any(used)
+            return found
         method = self.find_method(instance.cls, name)
         if method is not None:
             decorators = method.info.decorators

@@ -46,6 +46,9 @@ class Machine:
         self.touched = False
         # Calls of backward that were seen.
         self.backwards = 0
+        # Whether an object gave out what an earlier backward has used up, and whether somebody who may have put it back
+        # was given the object since.
+        self.carried = self.perhaps_reset = False
         # Whether a function is followed without the program that calls it, and is a method that others have to call.
         self.alone = self.helper = False
         # … of an object that is no module: whether its caller keeps gradients is not known.
@@ -326,7 +329,9 @@ class Machine:
             reached[current] = sure
             if current.freed is not None:
                 if sure and node is not None and any(save.certain for save in current.saves):
-                    self.facts.append(self.tell.reused(current, current.freed, node))
+                    self.facts.append(
+                        self.tell.reused(current, current.freed, node, sure=not (self.carried and self.perhaps_reset))
+                    )
                     raise PathEnded
                 # An op that kept nothing can be walked again: what lies behind it decides.
                 pending.extend((parent, sure) for parent in current.parents)

@@ -155,11 +155,11 @@ class Teller:
         event = events.ParameterRewritten(self.memory(tensor.storage, target), write, f"`{module}`")
         return Fact(event, self.program.place(node), self.by_caller)
 
-    def reused(self, node: Node, first: ast.AST, needed: ast.AST) -> Fact:
+    def reused(self, node: Node, first: ast.AST, needed: ast.AST, *, sure: bool) -> Fact:
         event = events.GraphReused(node.op, self.line(node.place), self.line(needed), self.line(first))
         # What a module of another file keeps from call to call is known less well.
         foreign = getattr(node.place, "home", None) not in (None, self.program)
-        return Fact(event, self.program.place(needed), "possible" if foreign else self.by_caller)
+        return Fact(event, self.program.place(needed), self.by_caller if sure and not foreign else "possible")
 
     def no_graph(self, tensor: Tensor, node: ast.AST) -> Fact:
         """`node` is the backward that finds nothing to walk."""

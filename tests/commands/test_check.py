@@ -184,7 +184,7 @@ def test_notebooks(project, capsys):
     assert main(["check", "book.ipynb"]) == 2
 
 
-def test_a_cell_shows_its_last_value(project: Path) -> None:
+def test_a_cell_shows_its_last_value(project):
     cell = {"cell_type": "code", "source": ["import torch\n", "x = torch.randn(3)\n", "x.clamp(0)\n", "{}"]}
     for name, last, found in (("shown", "", 0), ("within", "def f(y):\n    y.clamp(0)\n    return y\n", 1)):
         cells = [{**cell, "source": [*cell["source"][:3], last]}]

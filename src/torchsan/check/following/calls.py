@@ -96,7 +96,7 @@ class Calls(MethodCalls, BuiltinCalls):
             self.mark_handed(args)
 
     def note_reset(self, function: Any, args: list[Any]) -> None:
-        """`reset_net(model)`, `model.reset()`: what the module keeps from call to call may be gone, however it is done."""
+        """`reset_net(model)`, `model.reset()`: what the module keeps from call to call may be gone, somehow."""
         if not self.machine.backwards:
             return
         bound = function.bound if isinstance(function, Function) else None

@@ -91,6 +91,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output went away (`torchsan check | head`): not worth a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        # A program's own exceptions do not come this far: this is a mistake of ours.
+        if os.environ.get("TORCHSAN_DEBUG"):
+            raise
+        print(
+            f"torchsan: internal error, nothing is told: {type(error).__name__}: {error} (TORCHSAN_DEBUG=1 shows where)",
+            file=sys.stderr,
+        )
+        return 2
 
 
 if __name__ == "__main__":

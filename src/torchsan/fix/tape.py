@@ -35,6 +35,7 @@ class Tape:
         self.kept: list[int] = []
         self.passes: list[Pass] = []
         self.steps: list[Step] = []
+        self._taken: dict[int, int] = {}
         self.stopped = False
         self.endings = Endings()
         self._patches = Patches()
@@ -61,7 +62,7 @@ class Tape:
         if self.retain and len(args) > 1:
             args = (args[0], True, *args[2:])
         result = self._run(outputs, *args, **kwargs)
-        entries = self._entries()
+        entries = _entries(len(self.passes))
         found = [Leaf(digest(leaf, entries), _gradient(leaf, entries)) for leaf in leaves if not is_copy(leaf)]
         # `torch.autograd.grad` leaves nothing on the leaves: what it returns stands for itself.
         given = [t for t in result if _is_tensor(t)] if isinstance(result, (tuple, list)) else []
@@ -72,13 +73,19 @@ class Tape:
             raise StopProgram
         return result
 
-    def _entries(self) -> int:
-        return next((entries for passes, entries in SPARSER if len(self.passes) < passes), LEAST)
-
     def _step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.endings.stepped(optimizer)
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self.steps.append(Step(type(optimizer).__name__, tuple(digest(g, self._entries()) for g in gradients)))
+        # By the optimizer's own steps: an edit may put backward passes, and steps of others, before or after them.
+        before = self._taken.get(id(optimizer), 0)
+        self._taken[id(optimizer)] = before + 1
+        taken = tuple(digest(g, _entries(before)) for g in gradients)
+        self.steps.append(Step(type(optimizer).__name__, taken))
+
+
+def _entries(before: int) -> int:
+    """How many entries stand for a tensor, after so many of its kind."""
+    return next((entries for most, entries in SPARSER if before < most), LEAST)
 
 
 def asked_for(args: Any) -> list[torch.Tensor]:

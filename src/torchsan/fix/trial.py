@@ -34,7 +34,7 @@ class Digest:
     entries: tuple[float, ...]
 
     def equals(self, other: Digest, slack: float = 1.0) -> bool:
-        if self.shape != other.shape or self.dtype != other.dtype:
+        if (self.shape, self.dtype, len(self.entries)) != (other.shape, other.dtype, len(other.entries)):
             return False
         tolerance = slack * TOLERANCE.get(self.dtype, _DEFAULT)
         largest = max((abs(e) for e in self.entries if math.isfinite(e)), default=0.0)

@@ -16,6 +16,37 @@ x = torch.randn(6, 4)
 """
 
 ON_PURPOSE = {
+    "stages of a solver in one table, each written once": """
+        w = torch.randn(6, requires_grad=True)
+        rows, columns = torch.zeros(5, 6), torch.zeros(6, 5)
+        loss = 0
+        for i in range(4):
+            loss = loss + (rows[: i + 1] * w).sum() + (columns[:, : i + 1] * w[:, None]).sum()
+            rows.data[i + 1] = x[i].sum()
+            columns.data[..., i + 1] = x[:, 0] + i
+        loss.backward()
+        print(w.grad)
+    """,
+    "a layer that starts from its first batch": """
+        class ActNorm(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.shift, self.ready = nn.Parameter(torch.zeros(4)), False
+
+            def forward(self, x):
+                if not self.ready:
+                    self.shift.data = -x.mean(0)
+                    self.ready = True
+                return x + self.shift
+
+        net = ActNorm()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad()
+            net(x).pow(2).mean().backward()
+            opt.step()
+        print(net.shift)
+    """,
     "paths of one turn begin at the live weights": """
         net = nn.Linear(4, 2)
         opt = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -19,7 +19,7 @@ from torchsan.observe.names import in_modules, in_variables
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
 from torchsan.observe.sites import Site, site_of, user_frames
-from torchsan.observe.tensors import byte_range, memory_of
+from torchsan.observe.tensors import memory_of, touches
 
 if TYPE_CHECKING:
     from torchsan.observe.sensors.exposure import ExposureSensor
@@ -175,11 +175,10 @@ class StaleFinder:
                     self._tell_silent(saved, memory, writes, steps, frame, exposure)
 
     def _silent_writes(self, memory: int, sequence: int, tensor: torch.Tensor) -> list[Written]:
-        start, end = byte_range(tensor)
         return [
             write
             for write, _ in self.ledger.silent.get(memory, [])
-            if write.before > sequence and write.start < end and start < write.end
+            if write.before > sequence and touches(tensor, write.start, write.end)
         ]
 
     def _tell_silent(

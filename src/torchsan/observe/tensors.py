@@ -45,6 +45,53 @@ def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
     return start, start + (reach + 1) * size
 
 
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad(), compat.unseen():
+        return torch._C.TensorBase.detach(tensor).clone()
+
+
+def changed_bytes(tensor: torch.Tensor, before: torch.Tensor) -> tuple[int, int] | None:
+    """From the first to the last element that is not as it was: `x[i] = v` is a write to a part of x alone."""
+    with torch.no_grad(), compat.unseen():
+        now = torch._C.TensorBase.detach(tensor)
+        if now.shape != before.shape or now.dtype != before.dtype:
+            return byte_range(tensor)
+        places = (now != before).nonzero()
+        if not len(places):
+            return None
+        strides = torch.tensor(tensor.stride(), dtype=torch.int64)
+        offsets = (places * strides).sum(1) + tensor.storage_offset()
+        size = tensor.element_size()
+        return int(offsets.min()) * size, (int(offsets.max()) + 1) * size
+
+
+def touches(tensor: torch.Tensor, start: int, end: int) -> bool:
+    """Whether a write between these bytes of its memory surely changed elements of a tensor.
+
+    Of a write only its ends are known, of a tensor with gaps (a slice of columns) every element: rows of one table
+    that are written and read by turns have ranges that overlap, and no element in common.
+    """
+    first, last = byte_range(tensor)
+    if not (start < last and first < end):
+        return False
+    size = tensor.element_size()
+    if last - first == tensor.numel() * size or (start <= first and last <= end):
+        return True
+    return _is_element(tensor, start) or _is_element(tensor, end - size)
+
+
+def _is_element(tensor: torch.Tensor, byte: int) -> bool:
+    """Whether an element of a tensor begins at this byte of its memory."""
+    left, rest = divmod(byte, tensor.element_size())
+    left -= tensor.storage_offset()
+    if rest or left < 0:
+        return False
+    for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True), reverse=True):
+        if stride:
+            left -= min(left // stride, length - 1) * stride
+    return bool(left == 0)
+
+
 def fingerprint(tensor: torch.Tensor) -> object:
     """A value that changes when the contents do; None where they cannot be looked at.
 

@@ -18,14 +18,23 @@ import torch
 
 from torchsan import compat
 from torchsan.model.events import Line, Memory, ParameterRewritten, Write
+from torchsan.model.span import Place
 from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_modules, local_names
-from torchsan.observe.objects import is_a, is_exactly, is_tensor, tensors_of
+from torchsan.observe.objects import is_a, is_exact_tensor, is_exactly, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import callers_of, right_hand_side, whole_statement, written_name
 from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of, user_frames
-from torchsan.observe.tensors import byte_range, fingerprint, fingerprint_bytes, is_plain, memory_of
+from torchsan.observe.tensors import (
+    byte_range,
+    changed_bytes,
+    copied,
+    fingerprint,
+    fingerprint_bytes,
+    is_plain,
+    memory_of,
+)
 
 if TYPE_CHECKING:
     from torchsan.observe.dispatched import DispatchedWrites
@@ -71,6 +80,8 @@ class ExposureSensor:
         # Called when a tensor is given other memory.
         self.replaced: Callable[[], None] = lambda: None
         self.foreign: dict[int, Foreign] = {}
+        # Parameters whose data a forward has replaced, with the line.
+        self._rewritten: dict[tuple[int, Place], weakref.ref[torch.Tensor]] = {}
 
     # -- patches ------------------------------------------------------------------------------------
 
@@ -172,6 +183,11 @@ class ExposureSensor:
         place = whole_statement(site.place)
         if name and name in right_hand_side(place):
             return  # `w.data = w.data * mask` projects what was learnt, it does not replace it
+        # Once is a start from the first batch; only a forward that does it again undoes what was learnt in between.
+        known = self._rewritten.get((id(tensor), place))
+        self._rewritten[id(tensor), place] = weakref.ref(tensor)
+        if known is None or known() is not tensor:
+            return
         line = Line(place)
         write = Write(".data =", "set_data", line, callers=callers_of(frame))
         self.recorder.emit(ParameterRewritten(Memory(name, "parameter"), write, type(module).__name__))
@@ -184,7 +200,7 @@ class ExposureSensor:
             return None
         if not is_plain(tensor) or self._told.get(memory) == (before, tensor.data_ptr(), tensor.numel()):
             return None
-        return original._version, fingerprint(tensor)
+        return original._version, copied(tensor) if _is_small(tensor) else fingerprint(tensor)
 
     def after_write(self, memory: int, tensor: Any, noted: tuple[int, object], write: Written) -> None:
         version, contents = noted
@@ -192,8 +208,12 @@ class ExposureSensor:
         original = known[0]() if known is not None else None
         if original is None or original._version != version:
             return  # autograd has counted this one
-        if contents is None or fingerprint(tensor) != contents:
-            start, end = byte_range(tensor)
+        if is_exact_tensor(contents):
+            changed = changed_bytes(tensor, contents)
+        else:
+            changed = byte_range(tensor) if contents is None or fingerprint(tensor) != contents else None
+        if changed is not None:
+            start, end = changed
             self._told[memory] = (write.before, tensor.data_ptr(), tensor.numel())
             self.ledger.add_silent(memory, write._replace(start=start, end=end))
 
@@ -285,6 +305,12 @@ class ExposureSensor:
         if any(w.before >= foreign.before for w in self.ledger.writes_of(memory)):
             return True
         return any(s.before >= foreign.before and memory in s.memories for s in self.ledger.steps)
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    if tensor.device.type != "cpu" or tensor.is_quantized:
+        return False
+    return bool(0 < tensor.numel() * tensor.element_size() <= SMALL_BYTES)
 
 
 def _module_in_forward(frame: FrameType | None, parameter: Any) -> torch.nn.Module | None:

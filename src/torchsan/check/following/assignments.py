@@ -7,7 +7,11 @@ from typing import Any
 
 from torchsan.check.following.parts import Parts
 from torchsan.check.following.scope import Scope
+from torchsan.check.modelling.names import FACTORIES
 from torchsan.check.modelling.values import Instance, Layer, Mapping, Plain, Sequence, Tensor, tensors_in
+
+# Ops whose result is one tensor for sure, and what has come from elsewhere.
+_ONE_TENSOR = FACTORIES | {"", "stack", "cat", "chunk", "[…]"}
 
 
 def by_name(node: ast.Subscript) -> bool:
@@ -36,8 +40,8 @@ class Assignments(Parts):
         items: list[Any] = []
         if isinstance(value, Sequence):
             items = value.take(len(targets))
-        elif isinstance(value, Tensor) and value.sure and not value.op[:1].isupper():
-            # A layer whose result is unpacked returns several tensors: a pooling with its indices, say.
+        elif isinstance(value, Tensor) and value.sure and (value.view or value.op in _ONE_TENSOR):
+            # What else is unpacked returns several tensors: a pooling with its indices, say.
             items = [self.machine.view_of(value, node, "unbind", "several") for _ in targets]
         elif isinstance(value, Layer):
             items = value.children

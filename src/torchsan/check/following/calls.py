@@ -15,6 +15,7 @@ from torchsan.check.modelling.names import (
     GRAD_MODES,
     WITH_PARAMETERS,
 )
+from torchsan.check.modelling.questions import answer_of
 from torchsan.check.modelling.values import (
     Class,
     Function,
@@ -33,6 +34,8 @@ from torchsan.check.reading.program import FunctionInfo
 
 # Names of what is called when a model is used, mostly without gradients.
 _FOR_USE = re.compile(r"infer|predict|generate|_test(?:_|$)|evaluate|greedy|beam")
+# Decorators that may switch gradients off.
+_SWITCHES = re.compile(r"no_?grad|inference|eval_mode|evaluat", re.I)
 
 
 class Calls(MethodCalls, BuiltinCalls):
@@ -114,6 +117,9 @@ class Calls(MethodCalls, BuiltinCalls):
 
     def call_function(self, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
         info = function.info
+        answer = answer_of(info) if not args else None
+        if answer is not None:
+            return Plain(answer, True)
         if self.depth >= (MAX_DEPTH_ALONE if self.lazy else MAX_DEPTH):
             return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
         if info.elsewhere or (info.abstract and self.depth):
@@ -131,7 +137,8 @@ class Calls(MethodCalls, BuiltinCalls):
                 self.depth -= 1
         previous = self.machine.mode
         for decorator in info.decorators:
-            self.machine.mode = GRAD_MODES.get(decorator, self.machine.mode)
+            unsure = "unsure" if _SWITCHES.search(decorator) and self.machine.mode == "grad" else self.machine.mode
+            self.machine.mode = GRAD_MODES.get(decorator, unsure)
         if _FOR_USE.search(info.name) and self.machine.mode == "grad":
             # Its author hints at when it is called.
             self.machine.mode = "unsure"

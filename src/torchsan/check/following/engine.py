@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from torchsan.check.facts import Fact
+from torchsan.check.following.callers import called_without_grad
 from torchsan.check.following.dropped import dropped_results
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
 from torchsan.check.following.machine import CallCutShort, PathEnded
@@ -30,7 +31,7 @@ from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project, project_of
 from torchsan.check.telling.teller import Teller
 from torchsan.model import Place
-from torchsan.model.events import GradientCut
+from torchsan.model.events import GradientCut, RefusedWrite, StaleSave
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
@@ -102,7 +103,19 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
             break
     if function is not None:
         facts += owned.facts(function, program, project, Teller(program))
+        if project is not None and _hangs_on_callers(function) and any(_in_graph(fact) for fact in facts):
+            without = called_without_grad(function.name, project)
+            facts = [replace(f, certainty="possible") if without and _in_graph(f) else f for f in facts]
     return [_on_all_paths(fact, {program.place(node) for node in walked}) for fact in facts] if walked else facts
+
+
+def _in_graph(fact: Fact) -> bool:
+    """Whether a fact is one only where gradients are kept."""
+    return isinstance(fact.event, StaleSave | RefusedWrite) and fact.certainty != "possible"
+
+
+def _hangs_on_callers(info: FunctionInfo) -> bool:
+    return info.name != "forward" and (info.owner is None or _waits_for_a_caller(info))
 
 
 def _on_all_paths(fact: Fact, walked: set[Place]) -> Fact:

@@ -82,7 +82,9 @@ class Items(Parts):
             return made
         parts = index.items if isinstance(index, Sequence) and isinstance(node.slice, ast.Tuple) else [index]
         if all(isinstance(part, Plain) for part in parts):
-            return self.machine.view_of(tensor, place, "[…]")
+            viewed = self.machine.view_of(tensor, place, "[…]")
+            viewed.thin = any(part.known and part.value is None for part in parts)
+            return viewed
         made = self.machine.fresh(place, "[…]", grad=tensor.wants_grad)
         if tensor.nodes() and self.machine.mode in ("grad", "unsure"):
             made.node = self.machine.unknown([tensor], place).node

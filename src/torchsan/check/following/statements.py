@@ -177,7 +177,7 @@ class Statements(Assignments):
         wanted = complains(node) if self.question else None
         if wanted is not None:
             # A path that ends in an error shows nothing more.
-            answer, self.question = wanted, ""
+            answer, self.question, self.machine.guarded = wanted, "", True
         question, before = self.question, self.machine.inside
         if question:
             if holds_write(node):

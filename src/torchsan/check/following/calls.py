@@ -185,7 +185,12 @@ class Calls(MethodCalls, BuiltinCalls):
         """A default is made once and shared by all calls."""
         known = self.defaults.get(node)
         if known is None:
-            known = self.defaults[node] = self.value(node, scope.outer)
+            # Its names are those of the file that the function is in.
+            before, self.program = self.program, info.program or self.program
+            try:
+                known = self.defaults[node] = self.value(node, scope.outer)
+            finally:
+                self.program = before
             # A default that is a name, such as a global counter, was meant to be shared.
             if isinstance(known, Tensor) and known.sure and isinstance(node, ast.Call):
                 known.storage.kind, known.storage.name, known.storage.owner = "default", name, info.name
@@ -281,6 +286,10 @@ class Calls(MethodCalls, BuiltinCalls):
         cls: Any = instance.cls
         for _ in range(6):
             value = cls.info.assigned.get(name)
+            if value is None or isinstance(value, ast.Constant):
+                made = self.later_module(instance, cls, name)
+                if made is not None:
+                    return made
             if value is not None and name in cls.info.built_up and self.run_start(instance, cls):
                 return instance.attributes.get(name)
             if value is not None:
@@ -296,6 +305,19 @@ class Calls(MethodCalls, BuiltinCalls):
             if cls is None:
                 return None
         return None
+
+    def later_module(self, instance: Instance, cls: Class, name: str) -> Any:
+        """The module that some other method puts there: `self.net = Net(…)` in `_build`."""
+        value = cls.info.assigned_later.get(name)
+        if value is None:
+            return None
+        scope = Scope(cls.scope)
+        scope.names["self"] = instance
+        made = self.value_in(value, scope, cls)
+        if not (isinstance(made, Layer) or (isinstance(made, Instance) and made.module)):
+            return None
+        instance.attributes[name] = made
+        return made
 
     def value_in(self, node: ast.expr, scope: Any, cls: Class) -> Any:
         """An expression of the file that a class is in."""

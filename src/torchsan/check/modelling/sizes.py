@@ -1,4 +1,4 @@
-"""Sizes that stand in the source: which tensors have a dimension of one element, and which `expand` repeats elements."""
+"""Sizes that stand in the source: which tensors have a dimension of size 1, and which `expand` repeats elements."""
 
 from __future__ import annotations
 

@@ -117,8 +117,8 @@ class Tensor:
     likely: bool = False
     # Known to be something else: it has keys, say.
     other: bool = False
-    # "", "view", "several" (one of many views), "expanded", "stretched" (expanded, perhaps by nothing), "custom" (out of
-    # a custom Function)
+    # "", "view", "several" (one of many views), "expanded", "stretched" (expanded, perhaps by nothing), "custom" (out
+    # of a custom Function)
     view: str = ""
     base: Tensor | None = None
     made_in: str = "grad"

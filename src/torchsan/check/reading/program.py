@@ -137,6 +137,23 @@ class ClassInfo:
         return found
 
     @cached_property
+    def assigned_later(self) -> dict[str, ast.expr]:
+        """What attributes get from methods other than `__init__`: those that get a value in one place only."""
+        found: dict[str, ast.expr] = {}
+        several: set[str] = set()
+        for name, method in self.methods.items():
+            if name == "__init__" or isinstance(method.node, ast.Lambda):
+                continue
+            for node in _statements(method.node.body):
+                made: dict[str, ast.expr] = {}
+                for target in node.targets if isinstance(node, ast.Assign) else ():
+                    _note_assigned(made, target, node.value)  # type: ignore[attr-defined]
+                made = {k: v for k, v in made.items() if not isinstance(v, ast.Constant)}
+                several |= made.keys() & found.keys()
+                found.update(made)
+        return {k: v for k, v in found.items() if k not in several and isinstance(v, ast.Call)}
+
+    @cached_property
     def _start(self) -> list[ast.stmt]:
         """The statements of `__init__`, also those in its blocks."""
         start = self.methods.get("__init__")

@@ -290,7 +290,11 @@ def _usual_part(interpreter: Interpreter, default: ast.expr | None, info: Functi
         found = interpreter.value(default, interpreter.module_scope(interpreter.program))
     finally:
         interpreter.program = before
-    if isinstance(found, Library) and found.name.startswith("torch.nn.") and found.name.rpartition(".")[2][:1].isupper():
+    if (
+        isinstance(found, Library)
+        and found.name.startswith("torch.nn.")
+        and found.name.rpartition(".")[2][:1].isupper()
+    ):
         return found
     if isinstance(found, Library) and not found.name.startswith("torch."):
         found = interpreter.imported(found.name) if "." in found.name else None

@@ -1,4 +1,4 @@
-"""What a function does with an argument without a type, wherever it does it: some things can only be done with tensors."""
+"""What a function does with an argument that has no type: some things can be done only with tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ _ATTRIBUTES = words("device is_cuda requires_grad grad_fn is_leaf")
 # Arrays of NumPy have methods of these names.
 _ARRAYS_HAVE = words("view data")
 # Functions of torch that take what is no tensor.
-_TAKES_ANYTHING = FACTORIES | words("as_tensor asarray from_numpy is_tensor result_type numel save typename is_storage")
+_TAKES_ANYTHING = FACTORIES | words(
+    """as_tensor asarray from_numpy is_tensor result_type save typename is_storage cat concat concatenate stack hstack
+    vstack dstack column_stack row_stack block_diag einsum meshgrid broadcast_tensors cartesian_prod chain_matmul
+    align_tensors atleast_1d atleast_2d atleast_3d"""
+)
 
 
 @lru_cache(maxsize=1024)
@@ -62,7 +66,7 @@ def _shown_by(node: ast.AST, added: set[str], program: Program) -> str:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return ""
     called = node.func
-    if isinstance(called.value, ast.Name):
+    if isinstance(called.value, ast.Name) and called.value.id not in program.imports:
         name = called.value.id
         if called.attr in only_tensors_have() - _ARRAYS_HAVE or (name in added and called.attr in _IF_WRITTEN):
             return name

@@ -38,7 +38,9 @@ _VIEW_OF = re.compile(
 _VIEW_BY_TORCH = re.compile(
     r"torch\.(?:flatten|reshape|squeeze|unsqueeze|transpose|permute|ravel|narrow|select|t|detach)\(([A-Za-z_]\w*)[,)]"
 )
-_VIEW_OF_PARAMETER = re.compile(r"[A-Za-z_][\w.]*\.(?:weight|bias)(?:\[|\.(?:view|transpose|t|reshape|squeeze|unsqueeze)\()")
+_VIEW_OF_PARAMETER = re.compile(
+    r"[A-Za-z_][\w.]*\.(?:weight|bias)(?:\[|\.(?:view|transpose|t|reshape|squeeze|unsqueeze)\()"
+)
 _NUMBER = re.compile(r"-?\d[\d._e]*[ \t]*(?:#|$)")
 _IN_PLACE = re.compile(r"inplace ?= ?True")
 _BY_POSITION = re.compile(r"(?:LU6?|wish)\(True\)")
@@ -231,7 +233,9 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
             inherited = _suspicious(text, definition, viewed[1], before)
         if inherited[1]:
             return inherited
-        if not _NEW_MEMORY.match(value) and (_keeps_result(value) or _own_call_keeps(text, value)):
+        if (".expand" in value or not _NEW_MEMORY.match(value)) and (
+            _keeps_result(value) or _own_call_keeps(text, value)
+        ):
             return "always" if "expand" in value else "graded", binding < 0
         if viewed is not None and viewed[1] != target:
             return inherited

@@ -68,7 +68,8 @@ def _shown_by(node: ast.AST, added: set[str], program: Program) -> str:
     called = node.func
     if isinstance(called.value, ast.Name) and called.value.id not in program.imports:
         name = called.value.id
-        if called.attr in only_tensors_have() - _ARRAYS_HAVE or (name in added and called.attr in _IF_WRITTEN):
+        proves = called.attr in only_tensors_have() and called.attr not in _ARRAYS_HAVE
+        if proves or (name in added and called.attr in _IF_WRITTEN):
             return name
     if not node.args or not isinstance(node.args[0], ast.Name) or called.attr in _TAKES_ANYTHING:
         return ""

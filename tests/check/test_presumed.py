@@ -122,6 +122,47 @@ def test_who_calls_without_gradients_may_write_to_parameters(tmp_path, head, tol
 
 
 QUIET = {
+    "no_grad inside of inference mode": """
+        @torch.inference_mode()
+        def validate(model, batches):
+            losses = torch.zeros(len(batches))
+            with torch.no_grad():
+                for index, batch in enumerate(batches):
+                    losses[index] = model(batch).sum()
+            return losses
+        validate(nn.Linear(2, 2), [torch.ones(2)])
+    """,
+    "flags that may never go together": """
+        class Block(nn.Module):
+            def __init__(self, channels, stride, last_act=False, act=nn.ReLU):
+                super().__init__()
+                self.skips = stride == 1 and not last_act
+                self.conv = nn.Conv2d(channels, channels, 1)
+                self.act = act(inplace=True) if last_act else nn.Identity()
+            def forward(self, x):
+                h = self.act(self.conv(x))
+                if self.skips:
+                    h += x
+                return h
+    """,
+    "branches of __init__ that may never go together": """
+        class Block(nn.Module):
+            def __init__(self, channels, stride, last_act=False):
+                super().__init__()
+                self.skips = stride == 1 and not last_act
+                self.conv = nn.Conv2d(channels, channels, 1)
+                if last_act:
+                    self.act = nn.ReLU()
+                else:
+                    self.act = None
+            def forward(self, x):
+                h = self.conv(x)
+                if self.act is not None:
+                    h = self.act(h)
+                if self.skips:
+                    h += x
+                return h
+    """,
     "a pooling with its indices": """
         class Pool(nn.Module):
             def __init__(self):

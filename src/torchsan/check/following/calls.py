@@ -79,10 +79,8 @@ class Calls(MethodCalls, BuiltinCalls):
             return self.call_function(function, args, kwargs, node)
         if isinstance(function, Class):
             return self.instantiate(function, args, kwargs, node)
-        if isinstance(function, Instance):
-            return self.call_instance(function, args, kwargs, node)
-        if isinstance(function, Layer):
-            return self.torch.call_layer(function, args, kwargs, node)
+        if isinstance(function, Instance | Layer):
+            return self.call_part(function, args, kwargs, node)
         if isinstance(function, Method):
             return self.call_method(function, args, kwargs, node)
         if isinstance(function, Library):
@@ -92,6 +90,17 @@ class Calls(MethodCalls, BuiltinCalls):
             return self.call_named(function.name, args, kwargs, node)
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
         return self.machine.unknown(given, node)
+
+    def call_part(self, part: Instance | Layer, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        """What a part does hangs on the answers by which it was chosen: `act = ReLU() if last else Identity()`."""
+        before = self.machine.inside
+        self.machine.inside = (*before, *(answer for answer in part.inside if answer not in before))
+        try:
+            if isinstance(part, Instance):
+                return self.call_instance(part, args, kwargs, node)
+            return self.torch.call_layer(part, args, kwargs, node)
+        finally:
+            self.machine.inside = before
 
     def hand_over(self, function: Any, args: list[Any]) -> None:
         """What a function of another package makes of a module that it is given is not known."""
@@ -138,7 +147,7 @@ class Calls(MethodCalls, BuiltinCalls):
         previous = self.machine.mode
         for decorator in info.decorators:
             unsure = "unsure" if _SWITCHES.search(decorator) and self.machine.mode == "grad" else self.machine.mode
-            self.machine.mode = GRAD_MODES.get(decorator, unsure)
+            self.machine.switch(GRAD_MODES.get(decorator, unsure))
         if _FOR_USE.search(info.name) and self.machine.mode == "grad":
             # Its author hints at when it is called.
             self.machine.mode = "unsure"
@@ -262,17 +271,19 @@ class Calls(MethodCalls, BuiltinCalls):
         instance.start = None
         given = {k: v for k, v in scope.names.items() if v is not instance}
         self.depth += 1
+        before, self.machine.inside = self.machine.inside, instance.inside
         try:
             self.call_function(Function(start, cls.scope, instance), [], given, start.node)
         finally:
             self.depth -= 1
+            self.machine.inside = before
             instance.start = scope
         return True
 
     def new_instance(self, cls: Class) -> Instance:
         if cls.info.module is None:
             cls.info.module = self.is_module(cls)
-        made = Instance(cls, module=cls.info.module)
+        made = Instance(cls, module=cls.info.module, inside=self.machine.inside)
         self.instances.append(made)
         return made
 
@@ -293,7 +304,7 @@ class Calls(MethodCalls, BuiltinCalls):
             if value is not None and name in cls.info.built_up and self.run_start(instance, cls):
                 return instance.attributes.get(name)
             if value is not None:
-                made = self.value_in(value, instance.start, cls)
+                made = self.chosen_in(value, instance, cls)
                 if isinstance(made, Plain) and name in instance.attributes:
                     return instance.attributes[name]
                 instance.attributes[name] = made
@@ -305,6 +316,16 @@ class Calls(MethodCalls, BuiltinCalls):
             if cls is None:
                 return None
         return None
+
+    def chosen_in(self, value: ast.expr, instance: Instance, cls: Class) -> Any:
+        """An attribute, made under the answers that `__init__` asks for, not under those of whoever reads it first."""
+        before = self.machine.inside
+        tests = cls.info.conditions(value)
+        self.machine.inside = (*instance.inside, *((self.program.words(test), answer) for test, answer in tests))
+        try:
+            return self.value_in(value, instance.start, cls)
+        finally:
+            self.machine.inside = before
 
     def later_module(self, instance: Instance, cls: Class, name: str) -> Any:
         """The module that some other method puts there: `self.net = Net(…)` in `_build`."""

@@ -68,6 +68,11 @@ class Machine:
         self.clock += 1
         return self.clock
 
+    def switch(self, mode: str) -> None:
+        """Another grad mode; inside of inference mode none of them makes tensors that are not of it."""
+        if self.mode != "inference":
+            self.mode = mode
+
     # --- making tensors -----------------------------------------------------------------------------
 
     def unknown(self, parents: Iterable[Tensor] = (), place: ast.AST | None = None, *, passes: bool = True) -> Tensor:

@@ -138,7 +138,8 @@ class MethodCalls(Parts):
             return self.machine.unknown(given, place)
         context = Instance(cls)
         before = {id(t): len(t.storage.writes) for t in given}
-        previous, self.machine.mode = self.machine.mode, "no_grad"
+        previous = self.machine.mode
+        self.machine.switch("no_grad")
         try:
             returned = self.call_function(forward, [context, *args], {}, node)
         finally:

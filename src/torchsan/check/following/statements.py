@@ -97,7 +97,7 @@ class Statements(Assignments):
         self.value(node.value, scope)
         if isinstance(node.value, ast.Call) and GRAD_MODES.get(self.program.dotted(node.value.func)) == "unsure":
             # `torch.set_grad_enabled(False)`: from here on.
-            self.machine.mode = self.grad_mode(node.value, scope)
+            self.machine.switch(self.grad_mode(node.value, scope))
 
     def run_Assign(self, node: ast.Assign, scope: Scope) -> None:
         value = self.value(node.value, scope)
@@ -242,7 +242,7 @@ class Statements(Assignments):
             entered = self.value(item.context_expr, scope)
             mode = self.grad_mode(item.context_expr, scope)
             if mode:
-                self.machine.mode = mode
+                self.machine.switch(mode)
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, entered, scope, node)
         try:

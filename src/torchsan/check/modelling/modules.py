@@ -47,7 +47,7 @@ class TorchModules(TorchParts):
             grad = Grad.YES if graded else Grad.NO if graded is False else Grad.MAYBE
             thin = isinstance(source, Tensor) and source.thin
             return Tensor(storage, grad, leaf=True, place=place, op=last, thin=thin)
-        layer = Layer(last, place)
+        layer = Layer(last, place, inside=self.machine.inside)
         if last in CONTAINERS:
             self.fill_container(layer, args, kwargs)
         if last in WITH_PARAMETERS:

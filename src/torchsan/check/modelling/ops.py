@@ -93,7 +93,8 @@ class TorchOps(TorchParts):
         if name.startswith("torch.nn.init."):
             if last.endswith("_") and args and isinstance(args[0], Tensor):
                 # nn.init works under no_grad.
-                previous, machine.mode = machine.mode, "no_grad"
+                previous = machine.mode
+                machine.switch("no_grad")
                 try:
                     machine.write(args[0], node, last, node.args[0] if node.args else node)
                 finally:

@@ -247,6 +247,8 @@ class Instance:
     start: Any = None
     # Given to a function that is not followed.
     handed: bool = False
+    # Answers, not known from the source, under which it was made.
+    inside: Answers = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -261,6 +263,8 @@ class Layer:
     parameters: dict[str, Tensor] = field(default_factory=dict)
     children: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    # Answers, not known from the source, under which it was made.
+    inside: Answers = ()
 
 
 @dataclass(slots=True, eq=False)

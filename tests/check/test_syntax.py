@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from torchsan.check.analyse import analyse
 from torchsan.check.choosing.files import Source
 from torchsan.check.reading.balance import looks_whole
+from torchsan.check.reading.versions import not_readable
 from torchsan.check.runner import LARGE_TREE, check_files
 
 BROKEN = {
@@ -17,6 +20,7 @@ BROKEN = {
     "python 2": "def f():\n    print 'x'\n",
     "null": "a = 1\n\0\n",
 }
+HERE = ".".join(map(str, sys.version_info[:2]))
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -39,9 +43,30 @@ def test_errors_that_leave_pairs_intact_are_told_in_small_trees_only(tmp_path):
     large = check_files(paths, jobs=1, cache_folder=tmp_path / "kept")
     assert not any(result.error for result in large)
     small = check_files(paths[:-1], jobs=1, cache_folder=tmp_path / "kept")
-    assert [result.error for result in small if result.error] == ["line 1: invalid syntax"]
+    assert [result.error for result in small if result.error] == [f"line 1: invalid syntax for Python {HERE}"]
 
 
 def test_suspicious_files_are_always_parsed():
     text = "import torch\nfrom torch import nn\n\nx = nn.Linear(1, 1)\nx.weight += 1\ny = = 2\n"
     assert analyse(Source("a.py", text), thorough=False).error.startswith("line 6: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "needed"),
+    [
+        ("class Holder[**P, T]:", "3.12"),
+        ("def first[T](items: list[T]) -> T:", "3.12"),
+        ("type Pair = tuple[int, int]", "3.12"),
+        ("    except ValueError, TypeError:", "3.14"),
+    ],
+)
+def test_syntax_of_a_newer_python_is_called_that(line, needed):
+    said = not_readable("invalid syntax", line, (3, 11))
+    assert "3.11" in said
+    assert f"looks like Python {needed}" in said
+    assert "looks like" not in not_readable("invalid syntax", line, (3, 15))
+
+
+def test_what_no_python_reads_is_told_with_the_one_that_read_it():
+    assert not_readable("invalid syntax", "x = = 1", (3, 11)) == "invalid syntax for Python 3.11"
+    assert not_readable("'(' was never closed", "x = (1,", (3, 11)) == "'(' was never closed"

@@ -13,6 +13,7 @@ from torchsan.check.reading.balance import looks_whole
 from torchsan.check.reading.excerpt import divided
 from torchsan.check.reading.prefilter import Suspects, suspects
 from torchsan.check.reading.project import needs_of, project_of, text_of
+from torchsan.check.reading.versions import not_readable
 from torchsan.model import Finding
 
 
@@ -128,7 +129,8 @@ def _where(source: Source, error: Exception) -> str:
     line = getattr(error, "lineno", None)
     if line is None:
         return f"cannot be parsed: {error}"
-    message = getattr(error, "msg", str(error))
+    lines = source.text.splitlines()
+    message = not_readable(getattr(error, "msg", str(error)), lines[line - 1] if 0 < line <= len(lines) else "")
     if source.cells:
         cell, line = source.cells[min(line, len(source.cells)) - 1]
         return f"cell {cell}, line {line}: {message}"

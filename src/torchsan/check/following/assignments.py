@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torchsan.check.following.parts import Parts
+from torchsan.check.following.parts import Parts, is_key
 from torchsan.check.following.scope import Scope
+from torchsan.check.modelling.names import FACTORIES
 from torchsan.check.modelling.values import Instance, Layer, Mapping, Plain, Sequence, Tensor, tensors_in
 
-
-def by_name(node: ast.Subscript) -> bool:
-    """`d["key"]`, which no tensor has."""
-    return isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+# Ops whose result is one tensor for sure, and what has come from elsewhere.
+_ONE_TENSOR = FACTORIES | {"", "stack", "cat", "chunk", "[…]"}
 
 
 class Assignments(Parts):
@@ -36,8 +35,8 @@ class Assignments(Parts):
         items: list[Any] = []
         if isinstance(value, Sequence):
             items = value.take(len(targets))
-        elif isinstance(value, Tensor) and value.sure and not value.op[:1].isupper():
-            # A layer whose result is unpacked returns several tensors: a pooling with its indices, say.
+        elif isinstance(value, Tensor) and value.sure and (value.view or value.op in _ONE_TENSOR):
+            # What else is unpacked returns several tensors: a pooling with its indices, say.
             items = [self.machine.view_of(value, node, "unbind", "several") for _ in targets]
         elif isinstance(value, Layer):
             items = value.children
@@ -87,8 +86,10 @@ class Assignments(Parts):
     def set_item(self, target: ast.Subscript, value: Any, scope: Scope, node: ast.AST) -> None:
         owner = self.value(target.value, scope)
         self.value(target.slice, scope)
-        if isinstance(owner, Tensor) and by_name(target):
+        if isinstance(owner, Tensor) and is_key(target.slice):
             owner.sure, owner.likely, owner.other = False, False, True
+            # The caller may go on from there.
+            self.machine.kept += tensors_in(value)
             return
         if isinstance(owner, Tensor) and owner.likely and isinstance(target.slice, ast.Tuple):
             owner.sure = True

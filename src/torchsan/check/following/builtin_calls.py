@@ -35,6 +35,8 @@ class BuiltinCalls(Parts):
     def call_named(self, name: str, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         if name in RUN_QUESTIONS:
             return Plain(RUN_QUESTIONS[name], True)
+        if name == "collections.OrderedDict" and not kwargs:
+            return self.builtin_OrderedDict(args, node)
         if "." in name:
             return self.torch.call_library(canonical(name), args, kwargs, node)
         if name == "dict" and not args:
@@ -97,6 +99,18 @@ class BuiltinCalls(Parts):
 
     def builtin_dict(self, args: list[Any], node: ast.Call) -> Any:
         return args[0] if args and isinstance(args[0], Mapping) else Mapping()
+
+    def builtin_OrderedDict(self, args: list[Any], node: ast.Call) -> Any:
+        """`OrderedDict([("conv", conv), …])`; what is added later comes by key."""
+        made = Mapping(dict(args[0].items) if args and isinstance(args[0], Mapping) else {})
+        pairs = args[0].items if args and isinstance(args[0], Sequence) else []
+        for index, pair in enumerate(pairs):
+            if not isinstance(pair, Sequence) or len(pair.items) != 2:
+                return self.machine.unknown(tensors_in(args[0]), node)
+            key = pair.items[0]
+            known = isinstance(key, Plain) and key.known and isinstance(key.value, str | int)
+            made.items[key.value if known else ("?", index)] = pair.items[1]
+        return made if pairs or not args or made.items else self.machine.unknown()
 
     def builtin_sum(self, args: list[Any], node: ast.Call) -> Any:
         items = self.iterate(args[0], node) if args else []

@@ -12,18 +12,20 @@ from torchsan.check.following.blocks import NO_VALUES, comes_after
 from torchsan.check.modelling.names import tensor_methods
 from torchsan.check.reading.outline import body_of, outline_of
 from torchsan.check.reading.program import FunctionInfo, Program
-from torchsan.check.reading.project import Project
+from torchsan.check.reading.project import Project, text_of
 from torchsan.model.source import real_path
 
 MOST_FILES = 12
 _OWN_MEMORY = re.compile(r"\.clone\(|copy|\b(?:new_)?(?:zeros|ones|empty|full)(?:_like)?\(")
 MOST_TEXT = 300_000
+_NO_GRAD = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
 class Use(Enum):
     """What a caller does with the tensor after the call."""
 
     READ = "read again"
+    READ_SOMETIMES = "called on some paths only, and read again there"
     FOR_EFFECT = "called for what it writes: its result is thrown away"
     FRESH = "made for the call, or replaced by its result"
     UNKNOWN = "called in ways that are not followed"
@@ -52,6 +54,33 @@ def uses_of(info: FunctionInfo, argument: str, program: Program, project: Projec
             if len(text) < MOST_TEXT and f"{name}(" in text and "test" not in os.path.basename(path):
                 found |= _uses_in(path, name, info, argument)
     return found
+
+
+def called_without_grad(name: str, project: Project) -> bool:
+    """Whether somebody in the tree calls, or hands on, a function of this name where no gradients are kept."""
+    for path, text in project.mentions(name)[:MOST_FILES]:
+        if len(text) < MOST_TEXT and _NO_GRAD.search(text) and _without_grad(path, name):
+            return True
+    return False
+
+
+@lru_cache(maxsize=256)
+def _without_grad(path: str, name: str) -> bool:
+    try:
+        tree = ast.parse(text_of(path))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    for node in ast.walk(tree):
+        around: list[ast.expr] = []
+        if isinstance(node, ast.With | ast.AsyncWith):
+            around = [item.context_expr for item in node.items]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            around = node.decorator_list
+        if any(_NO_GRAD.search(ast.unparse(part)) for part in around):
+            named = (n for below in getattr(node, "body", ()) for n in ast.walk(below))
+            if any(isinstance(n, ast.Name | ast.Attribute) and _last(n) == name for n in named):
+                return True
+    return False
 
 
 def _held_as(owner: str, project: Project) -> set[str]:
@@ -95,14 +124,15 @@ def _uses_in(path: str, name: str, info: FunctionInfo, argument: str) -> set[Use
     found: set[Use] = set()
     for function in ast.walk(_tree(path, name)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            always = {id(s) for s in _simple(function.body, branches=False)}
             for statement in _simple(function.body):
                 for node in ast.walk(statement):
                     if isinstance(node, ast.Call) and _last(node.func) == name and _may_be(node.func, info):
                         given = _given(node, info, argument)
                         if given is not None:
-                            found.add(
-                                _use(function, statement, given, (node.end_lineno or 0, node.end_col_offset or 0))
-                            )
+                            use = _use(function, statement, given, (node.end_lineno or 0, node.end_col_offset or 0))
+                            sometimes = use == Use.READ and id(statement) not in always
+                            found.add(Use.READ_SOMETIMES if sometimes else use)
     return found
 
 
@@ -116,18 +146,20 @@ def _may_be(called: ast.expr, info: FunctionInfo) -> bool:
     return isinstance(called.value, ast.Name) and not _is_self(called) and info.name not in tensor_methods()
 
 
-def _simple(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Statements that hold no others."""
+def _simple(body: list[ast.stmt], *, branches: bool = True) -> list[ast.stmt]:
+    """Statements that hold no others; without `branches` not those below an `if`."""
     found: list[ast.stmt] = []
     for node in body:
+        if isinstance(node, ast.If) and not branches:
+            continue
         below = [b for b in (getattr(node, f, None) for f in ("body", "orelse", "finalbody")) if b]
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             continue
         if below:
             for part in below:
-                found += _simple(part)
+                found += _simple(part, branches=branches)
             for handler in getattr(node, "handlers", ()):
-                found += _simple(handler.body)
+                found += _simple(handler.body, branches=branches)
         else:
             found.append(node)
     return found

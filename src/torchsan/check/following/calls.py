@@ -15,6 +15,7 @@ from torchsan.check.modelling.names import (
     GRAD_MODES,
     WITH_PARAMETERS,
 )
+from torchsan.check.modelling.questions import answer_of
 from torchsan.check.modelling.values import (
     Class,
     Function,
@@ -33,6 +34,8 @@ from torchsan.check.reading.program import FunctionInfo
 
 # Names of what is called when a model is used, mostly without gradients.
 _FOR_USE = re.compile(r"infer|predict|generate|_test(?:_|$)|evaluate|greedy|beam")
+# Decorators that may switch gradients off.
+_SWITCHES = re.compile(r"no_?grad|inference|eval_mode|evaluat", re.I)
 
 
 class Calls(MethodCalls, BuiltinCalls):
@@ -76,10 +79,8 @@ class Calls(MethodCalls, BuiltinCalls):
             return self.call_function(function, args, kwargs, node)
         if isinstance(function, Class):
             return self.instantiate(function, args, kwargs, node)
-        if isinstance(function, Instance):
-            return self.call_instance(function, args, kwargs, node)
-        if isinstance(function, Layer):
-            return self.torch.call_layer(function, args, kwargs, node)
+        if isinstance(function, Instance | Layer):
+            return self.call_part(function, args, kwargs, node)
         if isinstance(function, Method):
             return self.call_method(function, args, kwargs, node)
         if isinstance(function, Library):
@@ -89,6 +90,17 @@ class Calls(MethodCalls, BuiltinCalls):
             return self.call_named(function.name, args, kwargs, node)
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
         return self.machine.unknown(given, node)
+
+    def call_part(self, part: Instance | Layer, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        """What a part does hangs on the answers by which it was chosen: `act = ReLU() if last else Identity()`."""
+        before = self.machine.inside
+        self.machine.inside = (*before, *(answer for answer in part.inside if answer not in before))
+        try:
+            if isinstance(part, Instance):
+                return self.call_instance(part, args, kwargs, node)
+            return self.torch.call_layer(part, args, kwargs, node)
+        finally:
+            self.machine.inside = before
 
     def hand_over(self, function: Any, args: list[Any]) -> None:
         """What a function of another package makes of a module that it is given is not known."""
@@ -114,6 +126,9 @@ class Calls(MethodCalls, BuiltinCalls):
 
     def call_function(self, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
         info = function.info
+        answer = answer_of(info) if not args else None
+        if answer is not None:
+            return Plain(answer, True)
         if self.depth >= (MAX_DEPTH_ALONE if self.lazy else MAX_DEPTH):
             return self.machine.unknown([t for a in args for t in tensors_in(a)], node)
         if info.elsewhere or (info.abstract and self.depth):
@@ -131,7 +146,8 @@ class Calls(MethodCalls, BuiltinCalls):
                 self.depth -= 1
         previous = self.machine.mode
         for decorator in info.decorators:
-            self.machine.mode = GRAD_MODES.get(decorator, self.machine.mode)
+            unsure = "unsure" if _SWITCHES.search(decorator) and self.machine.mode == "grad" else self.machine.mode
+            self.machine.switch(GRAD_MODES.get(decorator, unsure))
         if _FOR_USE.search(info.name) and self.machine.mode == "grad":
             # Its author hints at when it is called.
             self.machine.mode = "unsure"
@@ -178,7 +194,12 @@ class Calls(MethodCalls, BuiltinCalls):
         """A default is made once and shared by all calls."""
         known = self.defaults.get(node)
         if known is None:
-            known = self.defaults[node] = self.value(node, scope.outer)
+            # Its names are those of the file that the function is in.
+            before, self.program = self.program, info.program or self.program
+            try:
+                known = self.defaults[node] = self.value(node, scope.outer)
+            finally:
+                self.program = before
             # A default that is a name, such as a global counter, was meant to be shared.
             if isinstance(known, Tensor) and known.sure and isinstance(node, ast.Call):
                 known.storage.kind, known.storage.name, known.storage.owner = "default", name, info.name
@@ -250,17 +271,19 @@ class Calls(MethodCalls, BuiltinCalls):
         instance.start = None
         given = {k: v for k, v in scope.names.items() if v is not instance}
         self.depth += 1
+        before, self.machine.inside = self.machine.inside, instance.inside
         try:
             self.call_function(Function(start, cls.scope, instance), [], given, start.node)
         finally:
             self.depth -= 1
+            self.machine.inside = before
             instance.start = scope
         return True
 
     def new_instance(self, cls: Class) -> Instance:
         if cls.info.module is None:
             cls.info.module = self.is_module(cls)
-        made = Instance(cls, module=cls.info.module)
+        made = Instance(cls, module=cls.info.module, inside=self.machine.inside)
         self.instances.append(made)
         return made
 
@@ -274,10 +297,14 @@ class Calls(MethodCalls, BuiltinCalls):
         cls: Any = instance.cls
         for _ in range(6):
             value = cls.info.assigned.get(name)
+            if value is None or isinstance(value, ast.Constant):
+                made = self.later_module(instance, cls, name)
+                if made is not None:
+                    return made
             if value is not None and name in cls.info.built_up and self.run_start(instance, cls):
                 return instance.attributes.get(name)
             if value is not None:
-                made = self.value_in(value, instance.start, cls)
+                made = self.chosen_in(value, instance, cls)
                 if isinstance(made, Plain) and name in instance.attributes:
                     return instance.attributes[name]
                 instance.attributes[name] = made
@@ -289,6 +316,29 @@ class Calls(MethodCalls, BuiltinCalls):
             if cls is None:
                 return None
         return None
+
+    def chosen_in(self, value: ast.expr, instance: Instance, cls: Class) -> Any:
+        """An attribute, made under the answers that `__init__` asks for, not under those of whoever reads it first."""
+        before = self.machine.inside
+        tests = cls.info.conditions(value)
+        self.machine.inside = (*instance.inside, *((self.program.words(test), answer) for test, answer in tests))
+        try:
+            return self.value_in(value, instance.start, cls)
+        finally:
+            self.machine.inside = before
+
+    def later_module(self, instance: Instance, cls: Class, name: str) -> Any:
+        """The module that some other method puts there: `self.net = Net(…)` in `_build`."""
+        value = cls.info.assigned_later.get(name)
+        if value is None:
+            return None
+        scope = Scope(cls.scope)
+        scope.names["self"] = instance
+        made = self.value_in(value, scope, cls)
+        if not (isinstance(made, Layer) or (isinstance(made, Instance) and made.module)):
+            return None
+        instance.attributes[name] = made
+        return made
 
     def value_in(self, node: ast.expr, scope: Any, cls: Class) -> Any:
         """An expression of the file that a class is in."""

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from torchsan.check.facts import Fact
+from torchsan.check.following.callers import called_without_grad
 from torchsan.check.following.dropped import dropped_results
+from torchsan.check.following.evidence import used_as_tensors
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
 from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import paths
@@ -19,6 +21,7 @@ from torchsan.check.modelling.values import (
     Function,
     Grad,
     Instance,
+    Library,
     Plain,
     Sequence,
     Storage,
@@ -30,7 +33,7 @@ from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project, project_of
 from torchsan.check.telling.teller import Teller
 from torchsan.model import Place
-from torchsan.model.events import GradientCut
+from torchsan.model.events import GradientCut, RefusedWrite, StaleSave
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
@@ -102,7 +105,19 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
             break
     if function is not None:
         facts += owned.facts(function, program, project, Teller(program))
+        if project is not None and _hangs_on_callers(function) and any(_in_graph(fact) for fact in facts):
+            without = called_without_grad(function.name, project)
+            facts = [replace(f, certainty="possible") if without and _in_graph(f) else f for f in facts]
     return [_on_all_paths(fact, {program.place(node) for node in walked}) for fact in facts] if walked else facts
+
+
+def _in_graph(fact: Fact) -> bool:
+    """Whether a fact is one only where gradients are kept."""
+    return isinstance(fact.event, StaleSave | RefusedWrite) and fact.certainty != "possible"
+
+
+def _hangs_on_callers(info: FunctionInfo) -> bool:
+    return info.name != "forward" and (info.owner is None or _waits_for_a_caller(info))
 
 
 def _on_all_paths(fact: Fact, walked: set[Place]) -> Fact:
@@ -238,17 +253,25 @@ def _arguments(
         names = [*spec.posonlyargs, *spec.args][1:] + spec.kwonlyargs
     made: dict[str, object] = {}
     positional = [*spec.posonlyargs, *spec.args]
+    defaults = dict(zip((a.arg for a in positional[::-1]), spec.defaults[::-1], strict=False))
+    defaults.update({a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None})
     shared = {a.arg for a, d in zip(positional[::-1], spec.defaults[::-1], strict=False) if isinstance(d, ast.Call)}
     for argument in names:
         if argument.arg in shared:
             continue
         text = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+        handed_in = _usual_part(interpreter, defaults.get(argument.arg), info) if config else None
+        if handed_in is not None:
+            made[argument.arg] = handed_in
+            continue
         if text in _NOT_TENSORS or (config and "Tensor" not in text and "Module" not in text):
             made[argument.arg] = interpreter.machine.unknown() if config and not text else Plain()
             continue
         # What an object was made with is its own to change.
         tensor = Tensor(Storage("unknown" if config else "argument", argument.arg), Grad.MAYBE, sure=False)
         tensor.sure = _IS_TENSOR.search(text) is not None and _NO_TENSOR.search(text) is None
+        if not text and not config:
+            tensor.sure = argument.arg in used_as_tensors(info)
         tensor.likely = not text and not config and (interpreter.home.only_torch or info.name == "forward")
         made[argument.arg] = tensor
     if spec.vararg is not None and not config:
@@ -256,3 +279,23 @@ def _arguments(
         items = [Tensor(Storage("argument", spec.vararg.arg), Grad.MAYBE, sure=False, likely=likely) for _ in range(2)]
         made[f"*{spec.vararg.arg}"] = Sequence(list(items))
     return made
+
+
+def _usual_part(interpreter: Interpreter, default: ast.expr | None, info: FunctionInfo) -> object | None:
+    """The class or function that an object is built with unless its maker is told otherwise: `act=nn.ReLU`."""
+    if not isinstance(default, ast.Name | ast.Attribute):
+        return None
+    before, interpreter.program = interpreter.program, info.program or interpreter.program
+    try:
+        found = interpreter.value(default, interpreter.module_scope(interpreter.program))
+    finally:
+        interpreter.program = before
+    if (
+        isinstance(found, Library)
+        and found.name.startswith("torch.nn.")
+        and found.name.rpartition(".")[2][:1].isupper()
+    ):
+        return found
+    if isinstance(found, Library) and not found.name.startswith("torch."):
+        found = interpreter.imported(found.name) if "." in found.name else None
+    return found if isinstance(found, Class | Function) else None

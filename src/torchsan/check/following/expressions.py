@@ -280,10 +280,24 @@ class Expressions(Items):
             return self.identity(left, right, isinstance(node.ops[0], ast.Is))
         if len(rights) == 1 and isinstance(left, Plain) and isinstance(right, Plain):
             return self.fold(_FOLD.get(type(node.ops[0])), left, right)
+        if len(rights) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn) and isinstance(left, Plain) and left.known:
+            return self.membership(left.value, right, node)
         tensors = [v for v in (left, right) if isinstance(v, Tensor)]
         if any(t.sure for t in tensors) and not isinstance(node.ops[0], ast.In | ast.NotIn):
             return self.machine.fresh(node, "compare")
         return self.machine.unknown() if tensors else Plain()
+
+    def membership(self, value: Any, within: Any, node: ast.Compare) -> Plain:
+        """`"relu" in ("relu", "elu")`; of what is not there, only a list as it stands in the source tells that."""
+        same = isinstance(node.ops[0], ast.In)
+        if isinstance(within, Mapping):
+            return Plain(same, True) if isinstance(value, str | int) and value in within.items else Plain()
+        items = within.items if isinstance(within, Sequence) and within.make is None else []
+        if any(isinstance(item, Plain) and item.known and item.value == value for item in items):
+            return Plain(same, True)
+        literal = isinstance(node.comparators[0], ast.Tuple | ast.List | ast.Set)
+        whole = literal and all(isinstance(item, Plain) and item.known for item in items)
+        return Plain(not same, True) if whole else Plain()
 
     def identity(self, left: Any, right: Any, same: bool) -> Plain:
         if isinstance(right, Plain) and right.known and right.value is None:

@@ -108,7 +108,7 @@ class Interpreter(Statements, Expressions, Calls):
         question = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
         name = self.program.dotted(question.func) if isinstance(question, ast.Call) else ""
         if name in RUN_QUESTIONS:
-            return RUN_QUESTIONS[name] != (question is not test)
+            return bool(RUN_QUESTIONS[name]) != (question is not test)
         value = self.value(test, scope)
         self.question = ""
         if isinstance(value, Plain) and value.known:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from torchsan.check.following.parts import Parts
+from torchsan.check.following.parts import Parts, is_key
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.values import Grad, Layer, Mapping, Plain, Sequence, Tensor, truth
 
@@ -40,7 +40,7 @@ class Items(Parts):
     def value_Subscript(self, node: ast.Subscript, scope: Scope) -> Any:
         owner = self.value(node.value, scope)
         index = self.value(node.slice, scope)
-        if isinstance(owner, Tensor) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        if isinstance(owner, Tensor) and is_key(node.slice):
             # `g.data["h"]`: no tensor has keys.
             return self.machine.unknown()
         if isinstance(owner, Tensor):
@@ -82,7 +82,9 @@ class Items(Parts):
             return made
         parts = index.items if isinstance(index, Sequence) and isinstance(node.slice, ast.Tuple) else [index]
         if all(isinstance(part, Plain) for part in parts):
-            return self.machine.view_of(tensor, place, "[…]")
+            viewed = self.machine.view_of(tensor, place, "[…]")
+            viewed.thin = any(part.known and part.value is None for part in parts)
+            return viewed
         made = self.machine.fresh(place, "[…]", grad=tensor.wants_grad)
         if tensor.nodes() and self.machine.mode in ("grad", "unsure"):
             made.node = self.machine.unknown([tensor], place).node

@@ -55,6 +55,8 @@ class Machine:
         self.outside = False
         # Answers that this path took without the source deciding them, of the branches that it is in.
         self.inside: Answers = ()
+        # Whether a test, not decided by the source, was passed that would have raised an error.
+        self.guarded = False
         # Writes to memory that belongs to the caller or is kept by the object, and to other memory, by place.
         # Tensors that were put into objects: the caller may go on from there.
         self.kept: list[Tensor] = []
@@ -65,6 +67,11 @@ class Machine:
     def tick(self) -> int:
         self.clock += 1
         return self.clock
+
+    def switch(self, mode: str) -> None:
+        """Another grad mode; inside of inference mode none of them makes tensors that are not of it."""
+        if self.mode != "inference":
+            self.mode = mode
 
     # --- making tensors -----------------------------------------------------------------------------
 
@@ -82,7 +89,7 @@ class Machine:
 
     def view_of(self, base: Tensor, place: ast.AST, op: str, kind: str = "view") -> Tensor:
         root = base.base or base
-        if base.view in ("several", "expanded", "custom"):
+        if base.view in ("several", "expanded", "stretched", "custom"):
             kind = base.view if kind == "view" else kind
         made_in = base.made_in if base.made_in == "inference" else self.mode
         node = None
@@ -175,7 +182,7 @@ class Machine:
         self.check_write(tensor, place, op, target, others, by_index, origin)
         time = self.tick()
         self.touched = self.touched or tensor.storage.saved or tensor.storage.kind == "argument"
-        write = Write(place, time, how, op, target, origin, tensor.op == "numpy", self.inside)
+        write = Write(place, time, how, op, target, origin, tensor.op == "numpy", self.inside, self.guarded)
         tensor.storage.writes.append(write)
         if tensor.storage.kind == "saved" and tensor.place is not None and how != "behind":
             self.facts.append(self.tell.saved_in_backward(tensor.storage, write, tensor.place))
@@ -188,7 +195,9 @@ class Machine:
 
     def perhaps_written(self, tensor: Tensor, place: ast.AST, op: str, target: ast.AST | None) -> None:
         """A write, if the value turns out to be a tensor: what is done with it afterwards may show that."""
-        self.owned.append((tensor, Write(place, self.tick(), "op", op, target, inside=self.inside)))
+        self.owned.append(
+            (tensor, Write(place, self.tick(), "op", op, target, inside=self.inside, guarded=self.guarded))
+        )
 
     def rebase(
         self,
@@ -234,6 +243,8 @@ class Machine:
             self.facts.append(self.tell.default(tensor.storage, place, op, certain=sure))
         if tensor.made_in == "inference" and self.mode not in ("inference", "unsure"):
             self.refuse("inference", tensor, place, op, target, origin)
+        if tensor.view == "stretched" and not tensor.behind and op not in SHAPE_ONLY:
+            self.facts.append(self.tell.overlap(tensor, place, op, target, certain=False))
         if tensor.view == "expanded" and not tensor.behind and op not in SHAPE_ONLY:
             if not by_index:
                 self.refuse("overlap", tensor, place, op, target, origin)
@@ -294,7 +305,7 @@ class Machine:
             if self.backwards and not parameter.storage.has_gradient:
                 # No backward has reached it since its gradient was cleared: the optimizer passes it by.
                 continue
-            parameter.storage.writes.append(Write(place, time, "step", optimizer.name, target))
+            parameter.storage.writes.append(Write(place, time, "step", optimizer.name, target, inside=self.inside))
 
     def check_graph(self, roots: list[Tensor], node: ast.AST) -> None:
         """Backward of a value that surely has no graph."""

@@ -27,6 +27,8 @@ from torchsan.check.modelling.values import (
     tensors_in,
 )
 
+_OF_TEXT = ("lower", "upper", "strip")
+
 
 class MethodCalls(Parts):
     """Calls of methods."""
@@ -55,7 +57,8 @@ class MethodCalls(Parts):
         if isinstance(receiver, Sequence | Mapping):
             return self.call_collection(receiver, name, args, node)
         if isinstance(receiver, Plain) and name not in ("apply",):
-            return Plain()
+            text = receiver.value if receiver.known and isinstance(receiver.value, str) and not args else None
+            return Plain(getattr(text, name)(), True) if text is not None and name in _OF_TEXT else Plain()
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
         return self.machine.unknown(given, node)
 
@@ -135,7 +138,8 @@ class MethodCalls(Parts):
             return self.machine.unknown(given, place)
         context = Instance(cls)
         before = {id(t): len(t.storage.writes) for t in given}
-        previous, self.machine.mode = self.machine.mode, "no_grad"
+        previous = self.machine.mode
+        self.machine.switch("no_grad")
         try:
             returned = self.call_function(forward, [context, *args], {}, node)
         finally:

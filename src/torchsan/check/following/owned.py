@@ -91,6 +91,9 @@ class OwnedWrites:
         if not public(info) or is_test(program.path):
             return False
         uses = uses_of(info, storage.name, program, project)
+        if Use.READ_SOMETIMES in uses:
+            # The branch that calls and the one that writes may never go together.
+            uses = uses - {Use.READ_SOMETIMES} | {Use.FRESH if write.inside or write.guarded else Use.READ}
         if uses & {Use.FOR_EFFECT, Use.KEPT}:
             return False
         if project is not None and info.owner is not None and ambiguous(info.name, project):

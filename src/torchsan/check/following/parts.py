@@ -23,6 +23,13 @@ MOST_RECURSION = 3
 MOST_ITEMS = 40
 
 
+def is_key(node: ast.expr) -> bool:
+    """A string, as it stands or put together: no tensor is asked for that."""
+    if isinstance(node, ast.BinOp):
+        return is_key(node.left) or is_key(node.right)
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
 class Parts:
     """State of one path; `Interpreter` puts the parts together."""
 

@@ -97,7 +97,7 @@ class Statements(Assignments):
         self.value(node.value, scope)
         if isinstance(node.value, ast.Call) and GRAD_MODES.get(self.program.dotted(node.value.func)) == "unsure":
             # `torch.set_grad_enabled(False)`: from here on.
-            self.machine.mode = self.grad_mode(node.value, scope)
+            self.machine.switch(self.grad_mode(node.value, scope))
 
     def run_Assign(self, node: ast.Assign, scope: Scope) -> None:
         value = self.value(node.value, scope)
@@ -177,7 +177,7 @@ class Statements(Assignments):
         wanted = complains(node) if self.question else None
         if wanted is not None:
             # A path that ends in an error shows nothing more.
-            answer, self.question = wanted, ""
+            answer, self.question, self.machine.guarded = wanted, "", True
         question, before = self.question, self.machine.inside
         if question:
             if holds_write(node):
@@ -242,7 +242,7 @@ class Statements(Assignments):
             entered = self.value(item.context_expr, scope)
             mode = self.grad_mode(item.context_expr, scope)
             if mode:
-                self.machine.mode = mode
+                self.machine.switch(mode)
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, entered, scope, node)
         try:

@@ -45,8 +45,9 @@ class TorchModules(TorchParts):
             if isinstance(source, Tensor) and source.sure and last == "Buffer":
                 return source
             grad = Grad.YES if graded else Grad.NO if graded is False else Grad.MAYBE
-            return Tensor(storage, grad, leaf=True, place=place, op=last)
-        layer = Layer(last, place)
+            thin = isinstance(source, Tensor) and source.thin
+            return Tensor(storage, grad, leaf=True, place=place, op=last, thin=thin)
+        layer = Layer(last, place, inside=self.machine.inside)
         if last in CONTAINERS:
             self.fill_container(layer, args, kwargs)
         if last in WITH_PARAMETERS:

@@ -142,6 +142,8 @@ GRAD_MODES = {
 RUN_QUESTIONS = {
     "torch.jit.is_tracing": False,
     "torch.jit.is_scripting": False,
+    "torch._C._is_tracing": False,
+    "torch._C._get_tracing_state": None,
     "torch.compiler.is_compiling": False,
     "torch.compiler.is_exporting": False,
     "torch.compiler.is_dynamo_compiling": False,

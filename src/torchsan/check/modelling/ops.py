@@ -20,6 +20,7 @@ from torchsan.check.modelling.names import (
 )
 from torchsan.check.modelling.packages import PASS_ON, package_layer
 from torchsan.check.modelling.parts import Args, Kwargs, TorchParts
+from torchsan.check.modelling.sizes import expanded_as, made_thin, stays_thin
 from torchsan.check.modelling.values import (
     Grad,
     Node,
@@ -83,13 +84,17 @@ class TorchOps(TorchParts):
             made = self.factory(last, kwargs, node)
             graded = isinstance(args[0], Tensor) and args[0].wants_grad == Grad.YES
             made.cut_at = node if graded else args[0].cut_at
+            made.thin = isinstance(args[0], Plain)
             return made
         if last in FACTORIES and name.count(".") == 1:
-            return self.factory(last, kwargs, node)
+            made = self.factory(last, kwargs, node)
+            made.thin = made_thin(args) and not last.endswith("_like")
+            return made
         if name.startswith("torch.nn.init."):
             if last.endswith("_") and args and isinstance(args[0], Tensor):
                 # nn.init works under no_grad.
-                previous, machine.mode = machine.mode, "no_grad"
+                previous = machine.mode
+                machine.switch("no_grad")
                 try:
                     machine.write(args[0], node, last, node.args[0] if node.args else node)
                 finally:
@@ -147,7 +152,9 @@ class TorchOps(TorchParts):
             return self.inplace(lookup(name), last + "_", args, kwargs, node, texts)
         row = lookup(name)
         if last in MAY_SHARE and args and isinstance(args[0], Tensor) and args[0].sure:
-            return self.perhaps_shared(args[0], last, node)
+            shared = self.perhaps_shared(args[0], last, node)
+            shared.thin = stays_thin(args[0], last, args[1:], kwargs)
+            return shared
         if row is None or not given:
             return machine.unknown(given, place)
         if last in NOT_WRITING:
@@ -247,11 +254,15 @@ class TorchOps(TorchParts):
         if source is not None and shares:
             if row.view == "multi" or (row.outputs > 1 and row.alias):
                 return Sequence([], lambda: machine.view_of(source, place, last, "several"))
-            return machine.view_of(source, place, last, "expanded" if last.startswith("expand") else "view")
+            kind = expanded_as(source, last, args[1:]) if last.startswith("expand") else "view"
+            viewed = machine.view_of(source, place, last, kind)
+            viewed.thin = stays_thin(source, last, args[1:], kwargs)
+            return viewed
         graph, grad, sure, maybe = machine.node_for(row, bound, names, place)
         if last in INTEGER:
             graph, grad = None, Grad.NO
         outputs = [self.output(graph, grad, last, node)]
+        outputs[0].thin = stays_thin(None, last, args[1:], kwargs)
         if row.outputs > 1 and self.several(last, args, kwargs):
             outputs += [self.output(None, Grad.NO, last, node) for _ in range(row.outputs - 1)]
         if graph is not None and (row.needs or row.may_need):

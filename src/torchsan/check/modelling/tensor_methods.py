@@ -9,6 +9,7 @@ from torchsan.check.modelling.names import (
     PLAIN_METHODS,
 )
 from torchsan.check.modelling.parts import Args, Kwargs, TorchParts
+from torchsan.check.modelling.sizes import made_thin
 from torchsan.check.modelling.values import (
     Grad,
     Node,
@@ -32,7 +33,9 @@ class TensorMethods(TorchParts):
         if name in PLAIN_METHODS:
             return Plain()
         if name.startswith("new_"):
-            return machine.fresh(place, name)
+            made = machine.fresh(place, name)
+            made.thin = made_thin(args[:1] if name == "new_full" else args)
+            return made
         receiver = node.func.value if isinstance(node.func, ast.Attribute) else node
         row = lookup(f"Tensor.{name}")
         if row is None or (not tensor.sure and not row.params and not row.writes):

@@ -44,6 +44,8 @@ class Write:
     foreign: bool = False
     # Answers, not known from the source, under which it happens.
     inside: Answers = ()
+    # Whether a test that raises an error was passed before.
+    guarded: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +117,8 @@ class Tensor:
     likely: bool = False
     # Known to be something else: it has keys, say.
     other: bool = False
-    # "", "view", "several" (one of many views), "expanded", "custom" (out of a custom Function)
+    # "", "view", "several" (one of many views), "expanded", "stretched" (expanded, perhaps by nothing), "custom" (out
+    # of a custom Function)
     view: str = ""
     base: Tensor | None = None
     made_in: str = "grad"
@@ -135,6 +138,8 @@ class Tensor:
     firm: bool = True
     # Whether it would have a graph but for an op that has none: a maximum's place, or anything under `no_grad`.
     lost: bool = False
+    # Whether it has, as far as the source says, a dimension of size 1 or none at all: to expand it repeats elements.
+    thin: bool = False
 
     @property
     def wants_grad(self) -> Grad:
@@ -242,6 +247,8 @@ class Instance:
     start: Any = None
     # Given to a function that is not followed.
     handed: bool = False
+    # Answers, not known from the source, under which it was made.
+    inside: Answers = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -256,6 +263,8 @@ class Layer:
     parameters: dict[str, Tensor] = field(default_factory=dict)
     children: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    # Answers, not known from the source, under which it was made.
+    inside: Answers = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -38,6 +38,9 @@ _VIEW_OF = re.compile(
 _VIEW_BY_TORCH = re.compile(
     r"torch\.(?:flatten|reshape|squeeze|unsqueeze|transpose|permute|ravel|narrow|select|t|detach)\(([A-Za-z_]\w*)[,)]"
 )
+_VIEW_OF_PARAMETER = re.compile(
+    r"[A-Za-z_][\w.]*\.(?:weight|bias)(?:\[|\.(?:view|transpose|t|reshape|squeeze|unsqueeze)\()"
+)
 _NUMBER = re.compile(r"-?\d[\d._e]*[ \t]*(?:#|$)")
 _IN_PLACE = re.compile(r"inplace ?= ?True")
 _BY_POSITION = re.compile(r"(?:LU6?|wish)\(True\)")
@@ -195,7 +198,8 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
         return "graded" if not initial and _belongs(text, target[5:]) else "", False
     if "." in target:
         # Of what belongs to an argument only the parameters of a layer are known.
-        layer = target.endswith((".weight", ".bias")) and ".data" not in rest(text, at)
+        layer = target.endswith((".weight", ".bias")) or _own_part(text, definition, target, at)
+        layer = layer and ".data" not in rest(text, at)
         return "always" if layer and not without_grad(text, definition) else "", False
     binding, used = history(text, target, definition.start, at)
     if not element and _has_keys(text, definition, target):
@@ -219,6 +223,8 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
         if _LOSS.match(value):
             # No gradient needs the value of a loss.
             return "", False
+        if _VIEW_OF_PARAMETER.match(value) and ".data" not in value:
+            return "" if without_grad(text, definition) else "always", False
         viewed = _VIEW_OF.match(value) or _VIEW_BY_TORCH.match(value)
         # A write to a view is a write to what it is a view of.
         before = text.rfind("\n", 0, binding)
@@ -227,7 +233,9 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
             inherited = _suspicious(text, definition, viewed[1], before)
         if inherited[1]:
             return inherited
-        if not _NEW_MEMORY.match(value) and (_keeps_result(value) or _own_call_keeps(text, value)):
+        if (".expand" in value or not _NEW_MEMORY.match(value)) and (
+            _keeps_result(value) or _own_call_keeps(text, value)
+        ):
             return "always" if "expand" in value else "graded", binding < 0
         if viewed is not None and viewed[1] != target:
             return inherited
@@ -244,6 +252,12 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
         loop = loop_around(text, definition, max(binding, definition.start), at)
         used = loop is not None and history(text, target, *loop)[1]
     return "graded" if used else "", binding < 0
+
+
+def _own_part(text: str, definition: Definition, target: str, at: int) -> bool:
+    """Whether the root of `model.table` is another name for a part of the object: `model = self.net`."""
+    root = target.partition(".")[0]
+    return re.search(rf"\n[ \t]+{root} ?= ?self\.\w+[ \t]*(?:#|\n)", text[definition.start : at]) is not None
 
 
 def _has_keys(text: str, definition: Definition, target: str) -> bool:

@@ -136,6 +136,28 @@ class ClassInfo:
                         found[str(name.value)] = call
         return found
 
+    def conditions(self, value: ast.expr) -> list[tuple[ast.expr, bool]]:
+        """The tests of `__init__` under which it assigns this very value, each with its answer."""
+        start = self.methods.get("__init__")
+        return [] if start is None or isinstance(start.node, ast.Lambda) else _tests(start.node.body, value) or []
+
+    @cached_property
+    def assigned_later(self) -> dict[str, ast.expr]:
+        """What attributes get from methods other than `__init__`: those that get a value in one place only."""
+        found: dict[str, ast.expr] = {}
+        several: set[str] = set()
+        for name, method in self.methods.items():
+            if name == "__init__" or isinstance(method.node, ast.Lambda):
+                continue
+            for node in _statements(method.node.body):
+                made: dict[str, ast.expr] = {}
+                for target in node.targets if isinstance(node, ast.Assign) else ():
+                    _note_assigned(made, target, node.value)  # type: ignore[attr-defined]
+                made = {k: v for k, v in made.items() if not isinstance(v, ast.Constant)}
+                several |= made.keys() & found.keys()
+                found.update(made)
+        return {k: v for k, v in found.items() if k not in several and isinstance(v, ast.Call)}
+
     @cached_property
     def _start(self) -> list[ast.stmt]:
         """The statements of `__init__`, also those in its blocks."""
@@ -320,6 +342,18 @@ def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
         elif isinstance(node, ast.Try):
             found += _statements(node.body) + _statements(node.orelse) + _statements(node.finalbody)
     return found
+
+
+def _tests(body: list[ast.stmt], value: ast.expr) -> list[tuple[ast.expr, bool]] | None:
+    """The tests around the statement that assigns a value; None when it is not in the body."""
+    for node in body:
+        if getattr(node, "value", None) is value:
+            return []
+        for part in ("body", "orelse", "finalbody"):
+            found = _tests(getattr(node, part, None) or [], value)
+            if found is not None:
+                return [(node.test, part == "body"), *found] if isinstance(node, ast.If) else found
+    return None
 
 
 def _local_names(target: ast.expr | None) -> set[str]:

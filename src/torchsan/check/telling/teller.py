@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from torchsan.check.facts import Fact
+from torchsan.check.modelling.questions import for_use
 from torchsan.check.modelling.values import ONCE, Answers, Node, Save, Snapshot, Storage, Tensor, Write
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.model import Certainty, Place, events
@@ -82,6 +83,7 @@ class Teller:
             constructor=self.place(write.origin) if write.how == "op" else None,
         )
         certain = save.certain and sure and agree(save.inside, write.inside)
+        certain = certain and not any(for_use(*answer) for answer in (*save.inside, *write.inside))
         if self.alone and save.storage.kind == "argument" and FOR_OUTPUT.search(save.storage.name):
             # A state that is handed over to be brought up to date: so decode those who need no gradient.
             certain = False
@@ -120,14 +122,14 @@ class Teller:
         )
         return Fact(event, self.program.place(node.place))
 
-    def overlap(self, tensor: Tensor, place: ast.AST, op: str, target: ast.AST | None) -> Fact:
+    def overlap(self, tensor: Tensor, place: ast.AST, op: str, target: ast.AST | None, *, certain: bool = True) -> Fact:
         event = events.OverlapWritten(
             self.memory(tensor.storage, target),
             events.Write(op, "op", self.line(place)),
             self.line(tensor.origin),
             copies=0,
         )
-        return Fact(event, self.program.place(place))
+        return Fact(event, self.program.place(place), "certain" if certain else "possible")
 
     def snapshot(self, snapshot: Snapshot, step: Write, used: ast.AST, name: ast.AST | None) -> Fact:
         event = events.AliasedSnapshot(

@@ -1,0 +1,78 @@
+"""What a function does with an argument that has no type: some things can be done only with tensors."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+
+from torchsan.check.modelling.names import FACTORIES, only_tensors_have, words
+from torchsan.check.reading.program import FunctionInfo, Program
+from torchsan.effects import lookup
+
+# Modules, batches and distributions have these, too, but none of them can be added to in place.
+_IF_WRITTEN = words("to cuda cpu float double half long type_as bfloat16")
+_ATTRIBUTES = words("device is_cuda requires_grad grad_fn is_leaf")
+# Arrays of NumPy have methods of these names.
+_ARRAYS_HAVE = words("view data")
+# Functions of torch that take what is no tensor.
+_TAKES_ANYTHING = FACTORIES | words(
+    """as_tensor asarray from_numpy is_tensor result_type save typename is_storage cat concat concatenate stack hstack
+    vstack dstack column_stack row_stack block_diag einsum meshgrid broadcast_tensors cartesian_prod chain_matmul
+    align_tensors atleast_1d atleast_2d atleast_3d"""
+)
+
+
+@lru_cache(maxsize=1024)
+def used_as_tensors(info: FunctionInfo) -> frozenset[str]:
+    """Names of the arguments that are surely tensors, by what is done with them before they get another value."""
+    program = info.program
+    if program is None or isinstance(info.node, ast.Lambda):
+        return frozenset()
+    spec = info.node.args
+    names = {a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs) if a.annotation is None}
+    nodes = list(ast.walk(info.node))
+    bound = _bound(nodes)
+    added = {n.target.id for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+    found: set[str] = set()
+    for node in nodes:
+        name = _shown_by(node, added, program)
+        # A name that stands for something else from then on tells nothing of the argument.
+        if name in names and getattr(node, "lineno", 0) <= bound.get(name, 1 << 30):
+            found.add(name)
+    return frozenset(found - _asked(nodes))
+
+
+def _bound(nodes: list[ast.AST]) -> dict[str, int]:
+    """The first line on which each name gets a value, other than one that is added to it."""
+    added = {id(n.target) for n in nodes if isinstance(n, ast.AugAssign)}
+    found: dict[str, int] = {}
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in added:
+            found[node.id] = min(node.lineno, found.get(node.id, node.lineno))
+    return found
+
+
+def _asked(nodes: list[ast.AST]) -> set[str]:
+    """Names of which the function asks what they are: they may be several things."""
+    calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.args]
+    kinds = [n.args[0] for n in calls if n.func.id in ("isinstance", "type", "hasattr")]  # type: ignore[attr-defined]
+    return {kind.id for kind in kinds if isinstance(kind, ast.Name)}
+
+
+def _shown_by(node: ast.AST, added: set[str], program: Program) -> str:
+    """The name that an expression shows to be a tensor's."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in _ATTRIBUTES:
+        return node.value.id
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return ""
+    called = node.func
+    if isinstance(called.value, ast.Name) and called.value.id not in program.imports:
+        name = called.value.id
+        proves = called.attr in only_tensors_have() and called.attr not in _ARRAYS_HAVE
+        if proves or (name in added and called.attr in _IF_WRITTEN):
+            return name
+    if not node.args or not isinstance(node.args[0], ast.Name) or called.attr in _TAKES_ANYTHING:
+        return ""
+    dotted = program.dotted(called)
+    row = lookup(dotted) if dotted.startswith(("torch.nn.functional.", "torch.")) else None
+    return node.args[0].id if row is not None and row.params[:1] == ("input",) else ""

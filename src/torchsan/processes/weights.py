@@ -51,7 +51,8 @@ def _diverged(facts: Facts, ranks: dict[int, Record]) -> ReplicasDiverged | Rank
     if not moments or not _meant_equal(facts, moments):
         return None
     # Weights that are averaged now and then may differ in between: how the last average left them is what counts.
-    averaged = [at for at in moments if all(fact["averaged"] and _late(fact) for fact in at.values())]
+    # Sums are made by all ranks, though memory that is used again may hide some of them on one.
+    averaged = [at for at in moments if any(fact["averaged"] and _late(fact) for fact in at.values())]
     if not averaged and any(fact["averaged"] and fact["step"] for found in facts.values() for fact in found):
         return None
     last = averaged[-1] if averaged else moments[-1]

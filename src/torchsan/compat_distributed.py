@@ -67,6 +67,13 @@ def ddp_class() -> Any:
     return torch.nn.parallel.DistributedDataParallel
 
 
+def ddp_files() -> frozenset[str]:
+    """Where DDP's own code lies."""
+    if not available():
+        return frozenset()
+    return frozenset({sys.modules[ddp_class().__module__].__file__ or ""})
+
+
 def awaited_tensor_class() -> Any:
     """The class of a functional collective's result; None where it was not loaded or does not exist."""
     functional = sys.modules.get(FUNCTIONAL)

@@ -20,6 +20,7 @@ from torchsan.observe.names import name_memory
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import Site, site_of
+from torchsan.observe.steps import OptimizerStep
 from torchsan.observe.tensors import is_plain
 from torchsan.observe.touching import TouchMode, where
 
@@ -49,6 +50,7 @@ class InFlight:
         self._cuts: list[Cut] = []
         self._seen: dict[Site, int] = {}
         self._local: list[Side] = []
+        self._unwaited: list[Flight] = []  # under way when an optimizer's step began
         self.on_local_write: Callable[[str, Any, FrameType], None] = lambda name, args, frame: None
 
     def close(self) -> None:
@@ -126,6 +128,36 @@ class InFlight:
                     del self.open[id(flight)]
         if self.mode.left <= 0:
             self._rest()
+
+    @shield
+    def before_step(self, step: OptimizerStep) -> None:
+        if not step.inner:
+            self._unwaited = self._used_by(step.parameters) if self.open else []
+
+    def _used_by(self, parameters: list[Any]) -> list[Flight]:
+        """Collectives under way on gradients or weights that a step is about to use."""
+        spots = [spot for p in parameters for t in (p, p.grad) if t is not None and is_plain(t) and (spot := where(t))]
+        found = [f for f in self.open.values() if f.touched is None]
+        return [f for f in found if any(side.overlaps(*spot) for side in f.outputs for spot in spots)]
+
+    @shield
+    def after_step(self, step: OptimizerStep) -> None:
+        """Nobody has waited, nor has the step, as an optimizer of the program's own may: it used what was there."""
+        if step.inner or not self._unwaited:
+            return
+        flights, self._unwaited = self._unwaited, []
+        for flight in flights:
+            if id(flight) in self.open and flight.touched is None:
+                flight.touched = (site_of(step.frame), False)
+                if flight.dropped:
+                    self._tell(flight, waited=False)
+                    del self.open[id(flight)]
+        self._rest()
+
+    def all_done(self, group: str) -> None:
+        """A barrier returns when all that was begun before it is done."""
+        for flight in [f for f in self.open.values() if f.group == group and f.touched is None]:
+            self.excused(flight)
 
     @shield
     def _tell(self, flight: Flight, *, waited: bool) -> None:

@@ -30,7 +30,6 @@ class CallOrder:
         self._ring: Ring | None = None
         self._pid: Any = None
         self._groups: dict[str, int] = {}
-        self._numbers: dict[str, int] = {}
         self._named: dict[Site, int] = {}
         self._lines: dict[Site, int] = {}
 
@@ -63,7 +62,8 @@ class CallOrder:
             journal.write("group", name=name, ranks=distributed.members(group))
             rank, world = distributed.world()
             journal.is_rank(rank, world)
-        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        calls = self.recorder.calls
+        number = calls[name] = calls.get(name, 0) + 1
         line = self._lines.get(flight.site)
         if line is None:
             line = self._lines[flight.site] = ring.word(_place(flight.site.place))

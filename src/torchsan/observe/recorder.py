@@ -100,6 +100,8 @@ class Recorder:
         self.in_region: Callable[[bool], None] = lambda inside: None
         # Memory that sums of the program's own went into since the last step: how many elements each.
         self.reduced: dict[int, int] = {}
+        # How many collectives this rank has made in each group.
+        self.calls: dict[str, int] = {}
         # Where the process writes what ranks are compared by; None outside of `torchsan run`.
         self.journal: Journal | None = None
         self._asleep = 0

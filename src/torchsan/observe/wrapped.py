@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchsan import compat_distributed as distributed
 from torchsan.model import Place
 from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import BufferUpdateLost, ParameterUnknown
@@ -26,6 +27,7 @@ from torchsan.observe.tensors import memory_of
 
 # Writes that add to what is there: lost, a part of the count is lost. An average that forgets is DDP's to choose.
 ADDING = {"add_", "__iadd__", "index_add_", "scatter_add_", "__setitem__", "sub_", "__isub__"}
+DDP_FILES = distributed.ddp_files()
 
 
 @dataclass(slots=True)
@@ -136,7 +138,8 @@ class WrappedModules:
             if memory != known:
                 self._rebound(ddp, name, flight)
                 continue
-            writes = [w for w in self.recorder.ledger.writes.get(memory, []) if w.before >= since and w.kind == "op"]
+            logged = self.recorder.ledger.writes.get(memory, [])
+            writes = [w for w in logged if w.before >= since and w.kind == "op" and not _by_ddp(w.site)]
             if writes and all(w.op in ADDING and w.site.library is None for w in writes):
                 line = Line(whole_statement(writes[-1].site.place))
                 self.recorder.emit(BufferUpdateLost(Memory(name, "buffer"), line, Line(flight.site.place)))
@@ -164,6 +167,11 @@ class WrappedModules:
         for ddp, wrapped in list(self.all.items()):
             if wrapped.gradients is not None:
                 wrapped.gradients.passed(ddp)
+
+
+def _by_ddp(site: Site) -> bool:
+    """The broadcast itself, which comes into sight as a copy where DDP puts what it got back into the buffers."""
+    return site.library is not None and site.library[0].co_filename in DDP_FILES
 
 
 def _adding(kind: type, attribute: str) -> Place | None:

@@ -13,7 +13,7 @@ from torchsan.processes.memory import compare_copies, compare_parts, compare_sha
 from torchsan.processes.reading import Record
 from torchsan.processes.ring import Call, read_ring
 from torchsan.processes.stacks import stood_at
-from torchsan.processes.weights import compare_weights
+from torchsan.processes.weights import compare_weights, is_consequence
 
 Told = tuple[ParallelEvent, tuple[int, ...]]
 Comparison = Callable[[dict[int, Record]], Iterator[Told]]
@@ -24,6 +24,9 @@ def compare_ranks(records: list[Record]) -> list[Finding]:
 
     ranks = {record.rank: record for record in records if record.rank is not None and record.world != 1}
     told: list[Told] = [pair for comparison in COMPARISONS for pair in comparison(ranks)]
+    if any(isinstance(event, RanksDisagree | StridedCollective) for event, _ in told):
+        # Sums of what does not belong together part the weights: one mistake, one finding.
+        told = [(event, on) for event, on in told if not is_consequence(event)]
     told += [(event, ()) for event in compare_sharing(records)]
     found = []
     for event, on in told:

@@ -7,15 +7,23 @@ from typing import Any
 
 from torchsan.model import Place
 from torchsan.model.events import Line
-from torchsan.model.parallel_events import ReplicasDiverged
+from torchsan.model.parallel_events import RanksDisagree, ReplicasDiverged
+from torchsan.processes.crossing import Window, crossed
 from torchsan.processes.reading import Record
 
 Facts = dict[int, list[dict[str, Any]]]  # by rank, in order
+Moment = dict[int, dict[str, Any]]  # what each rank had at one moment
+# Sums that went wrong: steps on them part the weights, and no line that touches the weights is to blame.
+EXPLAINING = ("TS401", "TS402", "TS403", "TS404")
+CONSEQUENCES = ("unknown", "unsynced")
 
 
-def compare_weights(ranks: dict[int, Record]) -> Iterator[tuple[ReplicasDiverged, tuple[int, ...]]]:
+def compare_weights(
+    ranks: dict[int, Record],
+) -> Iterator[tuple[ReplicasDiverged | RanksDisagree, tuple[int, ...]]]:
     told_elsewhere = any(f.code == "TS411" for record in ranks.values() for f in record.findings)
     told_elsewhere |= any(fact["kind"] == "ddp_shared" for record in ranks.values() for fact in record.facts)
+    explained = any(f.code in EXPLAINING for record in ranks.values() for f in record.findings)
     optimizers = {fact["optimizer"] for record in ranks.values() for fact in _weights(record)}
     for number in sorted(optimizers):
         facts = {rank: [f for f in _weights(record) if f["optimizer"] == number] for rank, record in ranks.items()}
@@ -23,42 +31,89 @@ def compare_weights(ranks: dict[int, Record]) -> Iterator[tuple[ReplicasDiverged
         if len(facts) < 2 or told_elsewhere or len(facts) < len(ranks):
             continue
         event = _diverged(facts, ranks)
+        if explained and is_consequence(event):
+            continue  # one mistake, one finding
         if event is not None:
             yield event, tuple(sorted(facts))
+
+
+def is_consequence(event: object) -> bool:
+    """Weights that parted because of sums, not because of a line that can be told."""
+    return isinstance(event, ReplicasDiverged) and event.cause in CONSEQUENCES
 
 
 def _weights(record: Record) -> list[dict[str, Any]]:
     return [fact for fact in record.facts if fact["kind"] == "weights"]
 
 
-def _diverged(facts: Facts, ranks: dict[int, Record]) -> ReplicasDiverged | None:
-    last = _last_in_common(facts)
-    if last is None or not all(any(fact["intended"] for fact in found) for found in facts.values()):
+def _diverged(facts: Facts, ranks: dict[int, Record]) -> ReplicasDiverged | RanksDisagree | None:
+    moments = _in_common(facts)
+    if not moments or not _meant_equal(facts, moments):
         return None
-    if any(fact["averaged"] for found in facts.values() for fact in found) and not _ended(facts):
-        return None  # averaged now and then, and stopped in between
-    different = _different(last)
+    # Weights that are averaged now and then may differ in between: how the last average left them is what counts.
+    # Sums are made by all ranks, though memory that is used again may hide some of them on one.
+    averaged = [at for at in moments if any(fact["averaged"] and _late(fact) for fact in at.values())]
+    if not averaged and any(fact["averaged"] and fact["step"] for found in facts.values() for fact in found):
+        return None
+    last = averaged[-1] if averaged else moments[-1]
+    different = sorted(set(_different(last)) - _made_equal(moments))
     if not different:
         return None
     names: list[str] = next((fact["names"] for found in facts.values() for fact in found if "names" in fact), [])
     told = tuple(names[i] if i < len(names) else f"parameter {i}" for i in different[:4])
-    cause, line, detail = _cause(facts, ranks, set(different))
+    cause, line, detail = _cause(facts, moments, ranks, set(different))
+    if cause == "unknown" and (order := crossed(ranks, *_parted(moments, set(different)))) is not None:
+        return order
     seen = _line(next(iter(last.values()))["line"])
     step = next(iter(last.values()))["step"]
     return ReplicasDiverged(told, tuple(sorted(facts)), cause, line or seen, seen, detail, step)  # type: ignore[arg-type]
 
 
-def _last_in_common(facts: Facts) -> dict[int, dict[str, Any]] | None:
-    marks = [{(f["step"], f["when"]) for f in found} for found in facts.values()]
-    common = set.intersection(*marks)
-    if not common:
-        return None
-    step, when = max(common, key=lambda mark: (mark[0], ("before", "after", "end").index(mark[1])))
-    return {r: next(f for f in found if (f["step"], f["when"]) == (step, when)) for r, found in facts.items()}
+def _in_common(facts: Facts) -> list[Moment]:
+    """The moments at which every rank was looked at, in order: after a step, before the next one, at the end."""
+    by_mark = {rank: {(f["step"], f["when"]): f for f in found} for rank, found in facts.items()}
+    common = set.intersection(*(set(marks) for marks in by_mark.values()))
+    ordered = sorted(common, key=lambda mark: (mark[0], ("after", "before", "end").index(mark[1])))
+    return [{rank: marks[mark] for rank, marks in by_mark.items()} for mark in ordered]
 
 
-def _ended(facts: Facts) -> bool:
-    return all(found[-1]["when"] == "end" for found in facts.values())
+def _late(fact: dict[str, Any]) -> bool:
+    """After an average between two steps; one before the first step is only how the program makes its start equal."""
+    return bool(fact["step"]) and fact["when"] != "after"
+
+
+def _meant_equal(facts: Facts, moments: list[Moment]) -> bool:
+    """DDP has them, their gradients were summed, or copies of gradients were and some came back equal to all ranks."""
+    if all(any(fact["intended"] for fact in found) for found in facts.values()):
+        return True
+    if not all(any(fact["intended"] or fact["gradients"] for fact in found) for found in facts.values()):
+        return False
+    columns = (zip(*(fact["gradients"] for fact in at.values()), strict=False) for at in moments)
+    return any(values[0] and len(set(values)) == 1 for rows in columns for values in rows)
+
+
+def _parted(moments: list[Moment], different: set[int]) -> tuple[Window, Window]:
+    """How many collectives each rank had made at the last step after which these weights were equal, and at the next
+    look. What a step uses was summed before it: a look before the step does not tell."""
+    equal: Window = {}
+    for at in moments:
+        calls = {rank: fact["calls"] for rank, fact in at.items()}
+        if set(_different(at)) & different:
+            return equal, calls
+        if next(iter(at.values()))["when"] == "after":
+            equal = calls
+    return equal, {}
+
+
+def _made_equal(moments: list[Moment]) -> set[int]:
+    """Weights that were different and became equal again: the program sees to them itself."""
+    apart: set[int] = set()
+    again: set[int] = set()
+    for at in moments:
+        different = set(_different(at))
+        again |= apart - different
+        apart |= different
+    return again
 
 
 def _different(at: dict[int, dict[str, Any]]) -> list[int]:
@@ -66,7 +121,9 @@ def _different(at: dict[int, dict[str, Any]]) -> list[int]:
     return [index for index, values in enumerate(columns) if len(set(values)) > 1]
 
 
-def _cause(facts: Facts, ranks: dict[int, Record], different: set[int]) -> tuple[str, Line | None, str]:
+def _cause(
+    facts: Facts, moments: list[Moment], ranks: dict[int, Record], different: set[int]
+) -> tuple[str, Line | None, str]:
     settings = {rank: found[-1]["settings"] for rank, found in facts.items()}
     if len({str(value) for value in settings.values()}) > 1:
         same_at_first = len({str(found[0]["settings"]) for found in facts.values()}) == 1
@@ -79,14 +136,13 @@ def _cause(facts: Facts, ranks: dict[int, Record], different: set[int]) -> tuple
     if alone is not None:
         return "written", alone[0], alone[1]
     first = {rank: found[0] for rank, found in facts.items()}
-    if all(fact["when"] == "before" for fact in first.values()) and _different(first):
+    if all(fact["when"] == "before" for fact in first.values()) and set(_different(first)) & different:
         if all(fact["wrapped"] for fact in first.values()):
             for parameter, op, line in (write for fact in first.values() for write in fact["writes"]):
                 if parameter in different:
                     return "written", _line(line), f"{op} writes another value on each rank"
         return _start(facts, ranks)
-    for index in range(1, min(len(found) for found in facts.values())):
-        at = {rank: found[index] for rank, found in facts.items()}
+    for at in moments[1:]:
         if not set(_different(at)) & different:
             continue
         for fact in at.values():

@@ -10,7 +10,8 @@ of rank 0 is not what was evaluated. Nothing is raised.
 How to fix. Set the same seed before the model is made, or broadcast its weights; load checkpoints before DDP wraps the
 model, or on every rank; write the same values on all ranks; step outside of `no_sync()`.
 
-When to ignore. When replicas are meant to differ; averaging them in the end (local SGD) is understood.
+When to ignore. When replicas are meant to differ. Averaging them now and then (local SGD, outer optimizers) is
+understood: weights that the program makes equal again are not told.
 """
 
 from __future__ import annotations
@@ -93,5 +94,7 @@ def judge(event: Any, history: Any) -> Finding | None:
         spans,
         why="averaged gradients keep replicas equal only if they began equal and every rank does the same to them",
         notes=(event.detail,) if event.detail else (),
+        # That they differ is sure; that this line has to do with it is not.
+        certainty="possible" if event.cause == "unknown" else "proved",
         fixes=(idea(advice),),
     )

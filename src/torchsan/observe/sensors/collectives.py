@@ -61,6 +61,8 @@ class CollectiveSensor:
         for name in ("is_completed", "get_future", "synchronize", "result"):
             patches.set(distributed.Work, name, self._asking(name, getattr(distributed.Work, name)))
         self.functional.install()
+        self.recorder.steps.before.append(self.inflight.before_step)
+        self.recorder.steps.after.append(self.inflight.after_step)
         self.recorder.before_backward.append(self._before_backward)
         # First of all: others may end the program here.
         self.recorder.after_backward.insert(0, self._after_backward)
@@ -224,6 +226,8 @@ class CollectiveSensor:
                 tensor = side.tensor()
                 self.recorder.reduced[side.memory] = tensor.numel() if tensor is not None else 0
         self.inflight.landed(flight)
+        if flight.op == "barrier":
+            self.inflight.all_done(flight.group)
         self.order.landed(flight)
         flight.changed = set()
         for side in flight.outputs:

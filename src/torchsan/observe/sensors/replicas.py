@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import weakref
-import zlib
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -15,6 +14,7 @@ from torchsan import compat_distributed as distributed
 from torchsan.model import Place
 from torchsan.model.events import Line
 from torchsan.model.parallel_events import StepWithoutGradients
+from torchsan.observe.averaging import Averaging, digest_of, gradient_digests
 from torchsan.observe.clock import clock
 from torchsan.observe.names import modules
 from torchsan.observe.objects import is_exact_tensor, parameters_of
@@ -22,7 +22,7 @@ from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import Site, site_of, user_frames
 from torchsan.observe.steps import OptimizerStep
-from torchsan.observe.tensors import byte_range, is_plain, memory_of, sample_bytes
+from torchsan.observe.tensors import is_plain, memory_of
 from torchsan.observe.wrapped import WrappedModules
 
 _getframe = sys._getframe
@@ -46,12 +46,14 @@ class _Known:
         self.last: Site | None = None
         self.tuned: Site | None = None  # where a scheduler last changed its settings
         self.intended = False
+        self.averagings = 0  # how often something was summed between two steps that may have been the weights
 
 
 class ReplicaSensor:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.wrapped = WrappedModules(recorder)
+        self.averaging = Averaging(recorder)
         self._optimizers: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
         self._handles: list[Any] = []
         self.on_wrap: list[Callable[[Any, FrameType], None]] = []
@@ -70,6 +72,7 @@ class ReplicaSensor:
                 patches.set(kind, "step", self._scheduling(kind.step))
         if not distributed.available():
             return
+        self.recorder.before_backward.append(self.averaging.before_backward)
         self.recorder.after_backward.append(self._after_backward)
         ddp = distributed.ddp_class()
         patches.set(ddp, "__init__", self._wrapping(ddp.__init__))
@@ -244,6 +247,10 @@ class ReplicaSensor:
             self.wrapped.look_at_gradients(parameters, set(self.recorder.reduced), frame)
         if known.steps == 0:
             self._weights(optimizer, known, "before", site_of(frame))
+        elif self.averaging.maybe_of_weights():
+            known.averagings += 1
+            if _due(known.averagings):
+                self._weights(optimizer, known, "before", known.last)
 
     @shield
     def _after_step(self, step: OptimizerStep) -> None:
@@ -252,9 +259,9 @@ class ReplicaSensor:
         known = self._known(step.optimizer)
         known.steps += 1
         known.last = site_of(step.frame)
-        if known.steps in EVERY or known.steps & (known.steps - 1) == 0:
+        if _due(known.steps):
             self._weights(step.optimizer, known, "after", known.last)
-        self.recorder.reduced.clear()
+        self.averaging.stepped()
         for wrapped in self.wrapped.all.values():
             wrapped.synced = False
 
@@ -289,39 +296,37 @@ class ReplicaSensor:
             return
         if not all(is_exact_tensor(p) and is_plain(p) for p in parameters):
             return  # sharded: every rank has its own part
-        memories = {memory_of(p): p for p in parameters}
         managed = [self.wrapped.managed(p) for p in parameters]
-        known.intended = known.intended or self._averaged_by_hand(parameters) or any(w is not None for w in managed)
+        summed = when != "end" and self.averaging.of_gradients(parameters)
+        known.intended = known.intended or summed or any(w is not None for w in managed)
         # DDP has made them equal when it was built: only what was written since can part them.
         earlier = frozenset().union(*(w.earlier for w in managed if w is not None))
         names = {}
         if not known.names:
             known.names = self._name(parameters, site, _getframe(0))
             names = {"names": known.names}
-        synced = all(w.synced for w in managed if w is not None) or any(m in self.recorder.reduced for m in memories)
+        copied = when != "end" and not known.intended and self.averaging.of_copies(parameters)
+        synced = all(w.synced for w in managed if w is not None) or self.averaging.of_weights(parameters)
         journal.write(
             "weights",
             optimizer=known.number,
             step=known.steps,
             when=when,
-            digests=[_digest(p) for p in parameters],
+            digests=[digest_of(p) for p in parameters],
+            gradients=gradient_digests(parameters) if copied else [],
             settings=_settings(optimizer),
+            calls=dict(self.recorder.calls),
             line=row(whole_statement(site.place)),
             made=row(known.made.place) if known.made is not None else None,
             tuned=row(known.tuned.place) if known.tuned is not None else None,
             wrapped=any(w is not None for w in managed),
             intended=known.intended,
             synced=synced or when != "after",
-            averaged=any(m in self.recorder.reduced for m in memories),
+            averaged=self.averaging.of_weights(parameters),
             writes=self._writes(known, parameters, earlier),
             **names,
         )
         known.since = clock.now()
-
-    def _averaged_by_hand(self, parameters: list[Any]) -> bool:
-        """As many elements went through sums of the program's own since the last step as there are gradients."""
-        wanted = sum(p.grad.numel() for p in parameters if p.grad is not None)
-        return bool(0 < wanted <= sum(self.recorder.reduced.values()))
 
     def _name(self, parameters: list[Any], site: Site, frame: FrameType) -> list[str]:
         found: dict[int, str] = {}
@@ -343,14 +348,12 @@ class ReplicaSensor:
         return [list(key) for key in list(found)[:MAX_WRITES]]
 
 
+def _due(count: int) -> bool:
+    return count in EVERY or count & (count - 1) == 0
+
+
 def _is_optim(frame: FrameType) -> bool:
     return isinstance(frame.f_locals.get("self"), torch.optim.Optimizer)
-
-
-def _digest(tensor: torch.Tensor) -> int:
-    start, end = byte_range(tensor)
-    found = sample_bytes(torch._C.TensorBase.untyped_storage(tensor), start, end)
-    return zlib.crc32(repr(found).encode())
 
 
 def _settings(optimizer: Any) -> list[str]:

@@ -71,7 +71,7 @@ class Evidence:
             verdict = self._by_reference(case)
             if verdict is not None:
                 return verdict
-        if code in SHARED:
+        if code in SHARED and not _made_in_forward(case):
             verdict = self._by_holders(case)
             if verdict is not None:
                 return verdict
@@ -260,6 +260,12 @@ def _cuts(case: Case) -> bool:
         if any(len(now.leaves) < len(was.leaves) for was, now in pairs):
             return True
     return case.reference is None and len(case.after.passes) > len(case.before.passes)
+
+
+def _made_in_forward(case: Case) -> bool:
+    """Torch made the write, and only backward could not pass it: what the program then computed is known."""
+    fails_late = any(span.role == "needed" for span in case.target.spans)
+    return case.target.code == "TS107" and fails_late and case.reference is not None and not case.reference.failed
 
 
 def _unproved(why: str) -> Verdict:

@@ -412,6 +412,23 @@ CASES = {
         """,
         "* gate.clone())",
     ),
+    "one constant in all places": (
+        """
+        import torch
+        class Loads:
+            def __init__(self):
+                self.loads = [torch.full((3,), 0.5)] * 3
+            def step(self):
+                for i in range(3):
+                    self.loads[i].mul_(0.9).add_(torch.rand(3), alpha=0.1)
+        loads = Loads()
+        for _ in range(4):
+            loads.step()
+        for load in loads.loads:
+            print(load.tolist())
+        """,
+        "self.loads = [torch.full((3,), 0.5) for _ in range(3)]\n",
+    ),
     "hook without a result": (
         """
         import torch

@@ -154,10 +154,15 @@ class Evidence:
     def _by_chance(self, case: Case, edited: dict[str, Source]) -> str:
         """Whether the two are the same only for the numbers of this run."""
         self.tell("running both with other numbers")
-        kept = self.run({**self.changed, **edited}, "shaken watch")
-        after = self.run({**self.changed, case.new.path: case.new}, "shaken watch")
+        kept, after = self._shaken(case, edited, "shaken watch")
+        if kept.made != after.made:
+            kept, after = self._shaken(case, edited, "shaken alike")
         problem = "" if kept.failed else compare(kept, after, How(more=True, fewer=True, restless=self.restless))
         return f"with other numbers it is not as if each holder kept its value: {problem}" if problem else ""
+
+    def _shaken(self, case: Case, edited: dict[str, Source], mode: Mode) -> tuple[Trial, Trial]:
+        kept = self.run({**self.changed, **edited}, mode)
+        return kept, self.run({**self.changed, case.new.path: case.new}, mode)
 
     # -- autocast -----------------------------------------------------------------------------------
 

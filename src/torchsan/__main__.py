@@ -95,8 +95,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A program's own exceptions do not come this far: this is a mistake of ours.
         if os.environ.get("TORCHSAN_DEBUG"):
             raise
-        told = f"{type(error).__name__}: {error} (TORCHSAN_DEBUG=1 shows where)"
-        print(f"torchsan: internal error, nothing is told: {told}", file=sys.stderr)
+        print(
+            f"torchsan: internal error: {type(error).__name__}: {error} (TORCHSAN_DEBUG=1 shows where)",
+            file=sys.stderr,
+        )
         return 2
 
 

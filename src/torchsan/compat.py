@@ -69,6 +69,22 @@ def packed(saved: Any) -> Any:
         return None
 
 
+def grad_fn_of(tensor: torch.Tensor) -> Any:
+    """The node that made a tensor. Of a view made under no_grad whose base was written since torch refuses to tell."""
+    try:
+        return TensorBase.grad_fn.__get__(tensor)
+    except RuntimeError:
+        return None
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Is it a leaf that torch lets be asked? See `grad_fn_of`."""
+    try:
+        return bool(TensorBase.is_leaf.__get__(tensor))
+    except RuntimeError:
+        return False
+
+
 def node_sequence(node: Any) -> int:
     try:
         return int(node._sequence_nr())
@@ -109,7 +125,7 @@ def may_be_saved(tensor: torch.Tensor, memory: int) -> bool:
     """
     if _storage_uses is None:
         return True
-    holders = 2 if tensor.requires_grad and tensor.is_leaf else 1
+    holders = 2 if tensor.requires_grad and is_leaf(tensor) else 1
     return _storage_uses(memory) > 2 or tensor._use_count() > holders
 
 

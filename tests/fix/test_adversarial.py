@@ -137,6 +137,21 @@ WRONG = {
         "mats = torch.eye(2).expand(3, 2, 2)\nmats[0] = 5.0\nprint(mats.sum().item())",
         ("torch.eye(2).expand(3, 2, 2)", "torch.zeros(3, 2, 2)"),
     ),
+    "own_memory (another name reads the memory)": (
+        "layer = torch.nn.Linear(3, 4)\np = layer(torch.ones(3)).view(1, 4)\nwide = p.expand(3, 4)\n"
+        "wide[wide < 0.3] = 0.3\n(wide.exp().sum() + p.exp().sum()).backward()",
+        (".expand(3, 4)", ".expand(3, 4).clone()"),
+    ),
+    "out_of_place (the gradient goes where the value does not)": (
+        "layer = torch.nn.Linear(3, 4)\np = layer(torch.ones(3)).view(1, 4)\nwide = p.expand(3, 4)\n"
+        "wide[wide < 0.3] = 0.3\nwide.exp().sum().backward()",
+        ("wide[wide < 0.3] = 0.3", "wide = wide + (wide.clamp(min=0.3) - wide).detach()"),
+    ),
+    "clone_saved (what is cut is not what was refused)": (
+        "layer = torch.nn.Linear(3, 3)\nwith torch.inference_mode():\n    gate = torch.rand(3)\n"
+        "h = layer(torch.ones(3))\n(h * gate + h).sum().backward()",
+        ("h * gate + h", "h.detach() * gate + h"),
+    ),
     "single_views": (
         "w = torch.ones(2, 3, requires_grad=True)\nh = w * 2\nfor row in h:\n    row.mul_(3)\nh.sum().backward()",
         ("for row in h:", "for row in h.clone():\n    row = row.clone()"),

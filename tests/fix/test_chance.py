@@ -202,6 +202,12 @@ FOOLERS: dict[str, tuple[str, tuple[str, str]]] = {
         "frames = sample()\nprint(sum((b - a).norm().item() for a, b in zip(frames, frames[1:])))\n",
         ("frames.append(x)", "frames.append(x.clone())"),
     ),
+    "one constant for all, moved alike": (
+        "import torch\nclass Loads:\n    def __init__(self):\n        self.loads = [torch.full((3,), 0.5)] * 3\n"
+        "    def step(self):\n        for i in range(3):\n            self.loads[i].mul_(0.9).add_(torch.rand(3), alpha=0.1)\n"
+        "loads = Loads()\nfor _ in range(4):\n    loads.step()\nfor load in loads.loads:\n    print(load.tolist())\n",
+        ("[torch.full((3,), 0.5)] * 3", "[torch.full((3,), 0.5) for _ in range(2)] + [torch.full((3,), 0.6)]"),
+    ),
     "another name in the caller": (
         "import torch\nclass Env:\n    def __init__(self):\n        self.state = torch.zeros(3)\n"
         "    def step(self, a):\n        self.state.mul_(0.9).add_(a)\n        return self.state\n"

@@ -362,6 +362,73 @@ CASES = {
         """,
         "b.register_hook(lambda g: g.mul(0))",
     ),
+    "an overlap that backward meets": (
+        """
+        import torch
+        layer = torch.nn.Linear(3, 4)
+        p = layer(torch.randn(5, 3)).softmax(-1).mean(0)
+        rows = p.view(4, 1).expand(4, 4)
+        columns = p.view(1, 4).expand(4, 4)
+        rows[rows < 0.25] = 0.25
+        columns[columns < 0.25] = 0.25
+        (rows * columns.exp()).sum().backward()
+        """,
+        "rows = p.view(4, 1).expand(4, 4).clone()\ncolumns = p.view(1, 4).expand(4, 4).clone()\n",
+    ),
+    "two parts of a parameter, filled before training": (
+        """
+        import torch
+        torch.manual_seed(0)
+        head = torch.nn.Linear(3, 6)
+        prior = head.bias.view(2, 3)
+        prior[:, 0] += 0.5
+        prior[:, 1:] -= 1.5
+        for _ in range(2):
+            head(torch.randn(4, 3)).pow(2).mean().backward()
+        """,
+        "with torch.no_grad():\n    prior[:, 1:] -= 1.5\n",
+    ),
+    "made in inference mode by a function": (
+        """
+        import torch
+        layer = torch.nn.Linear(3, 3)
+        @torch.inference_mode()
+        def gates():
+            return torch.rand(2, 3)
+        kept = [gates() for _ in range(2)]
+        for gate in kept:
+            (layer(torch.ones(2, 3)) * gate).sum().backward()
+        """,
+        "@torch.no_grad()\n",
+    ),
+    "made in inference mode by somebody else": (
+        """
+        import torch
+        layer = torch.nn.Linear(3, 3)
+        off = torch.inference_mode
+        with off():
+            gate = torch.rand(2, 3)
+        (layer(torch.ones(2, 3)) * gate).sum().backward()
+        """,
+        "* gate.clone())",
+    ),
+    "one constant in all places": (
+        """
+        import torch
+        class Loads:
+            def __init__(self):
+                self.loads = [torch.full((3,), 0.5)] * 3
+            def step(self):
+                for i in range(3):
+                    self.loads[i].mul_(0.9).add_(torch.rand(3), alpha=0.1)
+        loads = Loads()
+        for _ in range(4):
+            loads.step()
+        for load in loads.loads:
+            print(load.tolist())
+        """,
+        "self.loads = [torch.full((3,), 0.5) for _ in range(3)]\n",
+    ),
     "hook without a result": (
         """
         import torch

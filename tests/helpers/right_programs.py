@@ -924,4 +924,19 @@ RIGHT = {
             with torch.no_grad():
                 print(net(x[:n]).relu_().sum())
     """,
+    "a part of a parameter that is kept and written under no_grad": """
+        # Torch refuses to tell whether such a view is a leaf.
+        net = nn.Linear(4, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        with torch.no_grad():
+            row = net.weight[0]
+            row.zero_()
+        kept = [row]
+        for _ in range(3):
+            opt.zero_grad()
+            net(x).pow(2).sum().backward()
+            opt.step()
+            with torch.no_grad():
+                row.clamp_(-0.1, 0.1)
+    """,
 }

@@ -376,3 +376,66 @@ def test_a_layers_input_is_called_by_the_users_name(watch_program):
 def test_memory_written_through_numpy_is_called_by_its_name_in_torch(watch_program):
     watched = watch_program(SETUP + _dedent(SILENT["numpy after the save"]))
     assert watched.alarms[0].message.startswith("`h`, saved by `mul`")
+
+
+OVERLAPPING = {
+    "two writes": """
+        p = layer(x).softmax(-1).mean(0)
+        rows = p.view(4, 1).expand(4, 4)
+        columns = p.view(1, 4).expand(4, 4)
+        rows[rows < 0.2] = 0.2  # written
+        columns[columns < 0.2] = 0.2  # written
+        (rows * columns).log().sum().backward()
+    """,
+    "only the base is used": """
+        p = layer(x).mean(0, keepdim=True)
+        wide = p.expand(3, 4)
+        wide[wide < 0] = 0.0  # written
+        p.sum().backward()
+    """,
+    "beside a write that is right": """
+        h = layer(x) * 1
+        h[0] = 0.0
+        wide = h[1:2].expand(3, 4)
+        wide[wide < 0] = 0.0  # written
+        (wide.exp() * h.sum()).sum().backward()
+    """,
+}
+
+
+@pytest.mark.parametrize("program", OVERLAPPING.values(), ids=OVERLAPPING.keys())
+@pytest.mark.filterwarnings("ignore:Use of")
+def test_an_overlap_that_only_backward_notices_is_told_by_the_line_that_wrote(program, watch_program):
+    watched = watch_program(SETUP + _dedent(program))
+    assert isinstance(watched.error, RuntimeError)
+    assert {finding.code for finding in watched.alarms} == {"TS107"}
+    assert watched.lines("mutated") == watched.marked("written")
+
+
+@pytest.mark.filterwarnings("ignore:Use of")
+def test_an_overlap_is_not_told_where_it_is_not_clear_who_wrote(watch_program):
+    program = """
+        p = layer(x).mean(0, keepdim=True)
+        wide = p.expand(3, 4)
+        wide[wide < 0] = 0.0
+        q = layer(x) * 1
+        q[0] = 0.0
+        (p.sum() + q.sum()).backward()
+    """
+    watched = watch_program(SETUP + _dedent(program))
+    assert isinstance(watched.error, RuntimeError)
+    assert watched.alarms == []
+
+
+def test_a_tensor_of_inference_mode_that_is_saved_is_named(watch_program):
+    program = """
+        @torch.inference_mode()
+        def weights():
+            return torch.rand(3, 4)
+        def weigh(h, factor):
+            return h * factor  # written
+        weigh(layer(x), weights()).sum().backward()
+    """
+    watched = watch_program(SETUP + _dedent(program))
+    assert watched.alarms[0].message.startswith("`factor` was made in inference mode")
+    assert watched.lines("mutated") == watched.marked("written")

@@ -10,8 +10,8 @@ import torch
 from torchsan.fix.trial import Slope
 from torchsan.fix.twins import Question, Twin
 
-# Steps, relative to the length of the parameters.
-STEPS = (1e-2, 1e-3, 3e-2, 1e-4)
+# Steps, relative to the length of the parameters; a loss that is a small rest of large terms needs a long one.
+STEPS = (1e-2, 1e-3, 3e-2, 1e-4, 1e-1)
 RELATIVE = 0.02
 ROUNDING = 16.0
 
@@ -105,6 +105,8 @@ def _slope(asked: Asked, unit: list[torch.Tensor], told: float, *, gradient: flo
     group = asked.group
     size = sum(float(use.leaf.detach().to(torch.float64).pow(2).sum()) for use in group) ** 0.5
     rounding = ROUNDING * max(torch.finfo(use.leaf.dtype).eps for use in group) * max(abs(asked.loss), 1e-3)
+    # Along a direction drawn at random a slope has this size; one that is smaller is so by chance.
+    usual = gradient / sum(part.numel() for part in unit) ** 0.5 if drawn else 0.0
     measured = float("nan")
     for relative in STEPS:
         step = relative * max(size, 1.0)
@@ -112,7 +114,7 @@ def _slope(asked: Asked, unit: list[torch.Tensor], told: float, *, gradient: flo
         measured = (ends[0] - ends[1]) / (2 * step)
         noise = rounding / step
         largest = max(abs(told), abs(measured))
-        near = abs(measured - told) <= RELATIVE * largest + noise
+        near = abs(measured - told) <= RELATIVE * max(largest, usual) + noise
         # Rounding may hide a small slope, but not the one along the gradient itself, unless there is none.
         if near and (noise <= 0.2 * largest or largest <= 2 * noise or (drawn and noise <= 0.2 * gradient)):
             return Slope(len(group), told, measured, True, asked.reached)

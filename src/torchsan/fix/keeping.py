@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from torchsan import compat
 from torchsan.observe.guards import guards
 from torchsan.observe.tensors import memory_of
 
@@ -161,7 +162,7 @@ class _Copier:
             yield _Copier(stays=self.stays).copied(value)
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.grad_fn is not None:
+        if compat.grad_fn_of(tensor) is not None:
             made = tensor.clone()
         elif isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad:
             made = copy.deepcopy(tensor)

@@ -18,6 +18,7 @@ REFUSED = (
     "A view was created in no_grad mode and is being modified inplace",
     "is a view and its base or another view of its base has been modified inplace",
 )
+SAVED_INFERENCE = "Inference tensors cannot be saved for backward"
 SPREAD = 0.3
 
 
@@ -51,30 +52,49 @@ class Literal(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _writes_inference(func, args):
+        if _writes(func, args) and args[0].is_inference() and not torch.is_inference_mode_enabled():
+            # Torch makes such a write before it refuses it: it must be known beforehand.
             self.made += 1
             with torch.inference_mode():
                 return func(*args, **kwargs)
+        if _writes(func, args) and torch.is_grad_enabled() and _is_folded(args[0]):
+            return self._unseen(func, args, kwargs)
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
+            if SAVED_INFERENCE in str(error):
+                self.made += 1
+                args, kwargs = _pytree.tree_map(_known_to_autograd, (args, kwargs))
+                return func(*args, **kwargs)
             if not any(words in str(error) for words in REFUSED):
                 raise
-            self.made += 1
-            plain = _pytree.tree_map(lambda v: v.data if isinstance(v, torch.Tensor) else v, args[:1])
-            with torch.no_grad():
-                result = func(*plain, *args[1:], **kwargs)
-            # `x += 1` binds what comes back.
-            return args[0] if isinstance(result, torch.Tensor) and args else result
+            return self._unseen(func, args, kwargs)
+
+    def _unseen(self, func: Any, args: Any, kwargs: Any) -> Any:
+        self.made += 1
+        plain = _pytree.tree_map(lambda v: v.data if isinstance(v, torch.Tensor) else v, args[:1])
+        with torch.no_grad():
+            result = func(*plain, *args[1:], **kwargs)
+        # `x += 1` binds what comes back.
+        return args[0] if isinstance(result, torch.Tensor) and args else result
 
 
-def _writes_inference(func: Any, args: Any) -> bool:
-    """Torch makes such a write before it refuses it: it must be known beforehand."""
+def _known_to_autograd(value: Any) -> Any:
+    """The same values in a tensor that autograd can save."""
+    return value.clone() if isinstance(value, torch.Tensor) and value.is_inference() else value
+
+
+def _writes(func: Any, args: Any) -> bool:
     name = getattr(func, "__name__", "")
     writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
-    if not writes or not args or not isinstance(args[0], torch.Tensor) or torch.is_inference_mode_enabled():
+    return writes and bool(args) and isinstance(args[0], torch.Tensor)
+
+
+def _is_folded(tensor: torch.Tensor) -> bool:
+    """Elements that share memory: torch lets them be written by index, and backward then cannot pass the write."""
+    if tensor.layout != torch.strided or not tensor.requires_grad:
         return False
-    return bool(args[0].is_inference())
+    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
 class Scramble:

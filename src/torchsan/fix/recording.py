@@ -158,6 +158,8 @@ class Recording:
         if self._coverage is not None:
             trial.ran, trial.again = self._coverage.found()
         trial.slopes = [slopes for extra in self._extras for slopes in getattr(extra, "found", ())]
+        for extra in self._extras:
+            trial.made.update(getattr(extra, "made_by_call", {}))
         trial.copies = self._copies.copies if self._copies is not None else 0
         trial.copies_written = self._copies is not None and self._copies.written
         trial.aliases = self._aliases.found if self._aliases is not None else {}
@@ -198,6 +200,7 @@ def _extras(mode: Mode) -> list[Any]:
         "frozen": [literal.Literal, literal.Frozen],
         "shaken": [literal.Literal, shaking.Shaken],
         "shaken watch": [shaking.Shaken],
+        "shaken alike": [lambda: shaking.Shaken(numbered=False)],
         "uncached": [literal.Uncached],
         "slopes": [slopes.Meter],
         "memory": [],

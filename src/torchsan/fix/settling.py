@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from torchsan.fix import static
 from torchsan.fix.came import Range, regions
-from torchsan.fix.candidates import Candidate
+from torchsan.fix.candidates import Candidate, Sources
 from torchsan.fix.compare import How, compare, told
-from torchsan.fix.evidence import HEALED
+from torchsan.fix.evidence import HEALED, Evidence
 from torchsan.fix.identity import keeps_definitions
 from torchsan.fix.outcome import Mend, Outcome
-from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Kind, Verdict
+from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Kind, Verdict
 from torchsan.fix.sharing import still_shared
 from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Alias, Trial
@@ -75,7 +75,23 @@ def _as_a_whole(engine: Engine, last: Trial, outcome: Outcome) -> str:
             slopes = engine.trial(dict(engine.changed), "slopes").slopes if last.passes else []
             if not last.passes or (slopes and all(one.agree() for one in slopes)) or codes <= BY_REFERENCE:
                 return f"together with the other edits it runs; {told(last, HEALED)}"
-    return "runs, not proved: the fault is gone together with the other edits"
+    return _weighed(engine, last, outcome) or "runs, not proved: the fault is gone together with the other edits"
+
+
+def _weighed(engine: Engine, last: Trial, outcome: Outcome) -> str:
+    """All edits as if they were one, each fault by the evidence of its kind."""
+    if len(engine.changed) != 1 or any(mend.finding.code[:3] not in ("TS1", "TS2") for mend in outcome.accepted):
+        return ""
+    [(path, new)] = engine.changed.items()
+    evidence = Evidence(engine.trial, Sources().get, {}, engine.tell)
+    words = ""
+    for mend in outcome.accepted:
+        case = Case(mend.finding, outcome.first, engine.first_reference(), last, engine.files[path], new)
+        verdict = evidence.weigh(case)
+        if verdict.kind != "proved":
+            return ""
+        words = words or verdict.words
+    return f"together with the other edits it {words}"
 
 
 def _whole_claim(engine: Engine, last: Trial, proved: list[Mend]) -> None:

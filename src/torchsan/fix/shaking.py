@@ -2,7 +2,8 @@
 
 Seeds are other seeds, and parameters and tensors that the program fills with constants are moved a little. What is
 added depends on the text of the call that makes a tensor, on its function, and on how often it did: the same in two
-versions of a program, wherever they have the same call.
+versions of a program, wherever they have the same call. Where one of the two makes more tensors by a call than the
+other, their numbers say nothing, and both can be run with the same noise for all tensors that one call makes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ OFFSET = 7_919
 RELATIVE = 0.1
 ABSOLUTE = 0.05
 FACTORIES = {"ones", "full", "ones_like", "full_like", "eye", "linspace", "tensor"}
+# Functions of their own in older Pythons, and parts of a function to everybody else.
+COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 # All zeros: moved only where they are trained, since they also begin sums.
 STARTS = {"zeros", "zeros_like", "empty"}
 
@@ -33,13 +36,19 @@ STARTS = {"zeros", "zeros_like", "empty"}
 class Shaken(TorchFunctionMode):  # type: ignore[misc]
     """On while the program runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, numbered: bool = True) -> None:
         super().__init__()
         self._patches = Patches()
+        self._numbered = numbered
         self._count: Counter[str] = Counter()
         self._modules: set[int] = set()
         self._moved: dict[int, torch.Tensor] = {}
         self._hook: Any = None
+
+    @property
+    def made_by_call(self) -> dict[str, int]:
+        """How many tensors each call has made."""
+        return dict(self._count)
 
     def start(self) -> None:
         self._shift_seeds()
@@ -101,7 +110,8 @@ class Shaken(TorchFunctionMode):  # type: ignore[misc]
             return
         key = f"{name} {tuple(tensor.shape)} {_call(frames[0]) if frames else ''}"
         self._count[key] += 1
-        draw = torch.Generator().manual_seed(zlib.crc32(f"{key} {self._count[key]}".encode()))
+        number = self._count[key] if self._numbered else 0
+        draw = torch.Generator().manual_seed(zlib.crc32(f"{key} {number}".encode()))
         with torch.no_grad(), torch._C.DisableTorchFunction():
             # Not counted as a write: the program made none.
             data = tensor.data
@@ -114,7 +124,10 @@ def _call(frame: FrameType) -> str:
     place = place_in(frame.f_code, frame.f_lasti)
     line = source_line(place.path, place.line)
     end = place.end_column - 1 if place.end_line == place.line else len(line)
-    return f"{place.function} {line[place.column - 1 : end]}"
+    within: FrameType | None = frame
+    while within is not None and within.f_code.co_name in COMPREHENSIONS:
+        within = within.f_back
+    return f"{within.f_code.co_name if within is not None else ''} {line[place.column - 1 : end]}"
 
 
 def _is_constant(tensor: torch.Tensor) -> bool:

@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
+from torchsan import compat
 from torchsan.fix.directions import Asked, Use, directions, loss_of, told_by_autograd
 from torchsan.fix.tape import among, asked_for, reach
 from torchsan.fix.trial import Slope, Slopes
@@ -185,8 +186,8 @@ class Meter(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _is_leaf(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_leaf and value.requires_grad
+    return isinstance(value, torch.Tensor) and value.requires_grad and compat.is_leaf(value)
 
 
 def _is_recorded(result: Any) -> bool:
-    return any(isinstance(v, torch.Tensor) and v.grad_fn is not None for v in _pytree.tree_leaves(result))
+    return any(isinstance(v, torch.Tensor) and compat.grad_fn_of(v) is not None for v in _pytree.tree_leaves(result))

@@ -13,9 +13,22 @@ from torchsan.model.memory import Memory
 # steps set parameters to fixed random values. frozen: that, but steps leave parameters where they are. slopes: losses
 # are computed again beside the parameters. uncached: autocast keeps no copies of weights. lines: as it is, and which
 # parts of the code it came to. shaken: healed, with other numbers; shaken watch: under the recorder, with the same.
+# shaken alike: that, with the same noise for all tensors that one call makes.
 # memory: what is kept is measured, and nothing else.
-Mode = Literal["watch", "heal", "scramble", "frozen", "slopes", "uncached", "lines", "shaken", "shaken watch", "memory"]
-WATCHED = ("watch", "shaken watch")
+Mode = Literal[
+    "watch",
+    "heal",
+    "scramble",
+    "frozen",
+    "slopes",
+    "uncached",
+    "lines",
+    "shaken",
+    "shaken watch",
+    "shaken alike",
+    "memory",
+]
+WATCHED = ("watch", "shaken watch", "shaken alike")
 HEALED = ("heal", "scramble", "frozen", "shaken")
 
 # Relative to the largest entry; in-place and out-of-place twins differ by rounding at most.
@@ -184,6 +197,8 @@ class Trial:
     timed_out: bool = False
     output: str = ""
     troubles: list[str] = field(default_factory=list)
+    # How many tensors each call made, where they are moved.
+    made: dict[str, int] = field(default_factory=dict)
     # How many processes took part.
     ranks: int = 1
 

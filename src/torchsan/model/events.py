@@ -99,7 +99,7 @@ class StaleSave:
 
 @dataclass(frozen=True, slots=True)
 class RefusedWrite:
-    """Torch refused a write when it was made."""
+    """Torch refused a write when it was made, or when backward came to it."""
 
     reason: Reason
     memory: Memory
@@ -107,6 +107,8 @@ class RefusedWrite:
     origin: Line | None = None
     custom_write: Line | None = None
     text: str = ""
+    # The backward that could not pass the write.
+    needed: Line | None = None
 
 
 @dataclass(frozen=True, slots=True)

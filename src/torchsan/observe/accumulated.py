@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 
-from torchsan.compat import TensorBase
+from torchsan.compat import TensorBase, is_leaf
 from torchsan.observe.objects import is_exact_tensor
 from torchsan.observe.tensors import memory_of
 
-_is_leaf = TensorBase.is_leaf.__get__
 _grad = TensorBase.grad.__get__
 
 
@@ -18,5 +17,5 @@ def is_gradient(memory: int) -> bool:
     return any(
         memory_of(gradient) == memory
         for tensor in tensors
-        if _is_leaf(tensor) and (gradient := _grad(tensor)) is not None
+        if is_leaf(tensor) and (gradient := _grad(tensor)) is not None
     )

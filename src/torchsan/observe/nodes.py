@@ -12,6 +12,7 @@ import torch
 from torchsan import compat, compat_compile
 from torchsan.model.events import Line, Save
 from torchsan.observe.clock import clock
+from torchsan.observe.objects import is_tensor
 from torchsan.observe.sites import Site
 
 _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
@@ -46,6 +47,12 @@ def walk(roots: list[Any]) -> Iterator[Any]:
         seen.add(node)
         yield node
         todo.extend(parent for parent, _ in node.next_functions if parent is not None and parent not in seen)
+
+
+def roots_of(outputs: Any) -> list[Any]:
+    """The nodes from which a backward starts, for tensors and gradient edges."""
+    found = [output.grad_fn if is_tensor(output) else getattr(output, "node", None) for output in outputs]
+    return [root for root in found if root is not None]
 
 
 def op_name(node: Any) -> str:

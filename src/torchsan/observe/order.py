@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torchsan import compat
 from torchsan import compat_distributed as distributed
 from torchsan.model import Place
 from torchsan.observe.flights import Flight, tensors_in
@@ -113,7 +114,10 @@ def _names_of(memory: int, frame: FrameType) -> Iterator[str]:
             yield from _in_module(name, value, memory)
         else:
             for key, item in (*items_of(value, 64), *_attributes(value)):
-                if is_tensor(item) and memory in (memory_of(item), memory_of(item.grad) if item.is_leaf else None):
+                if is_tensor(item) and memory in (
+                    memory_of(item),
+                    memory_of(item.grad) if compat.is_leaf(item) else None,
+                ):
                     yield f"{name}{key}"
 
 

@@ -7,13 +7,14 @@ import re
 from types import FrameType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from torchsan import compat
 from torchsan.model import Place
 from torchsan.model.events import Line, Memory, Reason, RefusedWrite, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.names import local_names, name_memory
 from torchsan.observe.objects import class_attribute, is_tensor, text_of, told_of
 from torchsan.observe.sites import USER, frame_place, kind_of, place_in, site_of, user_frames
-from torchsan.observe.tensors import memory_of, shape_of
+from torchsan.observe.tensors import is_inference, memory_of, shape_of
 
 if TYPE_CHECKING:
     from torchsan.observe.recorder import Recorder
@@ -103,7 +104,7 @@ def refused(recorder: Recorder, error: BaseException, frame: FrameType, *, op: s
         if known.kind != "tensor" or not name:
             memory = Memory(name or known.name, known.kind, known.shape)
     custom = _custom_function_write(frame, tensor) if reason == "custom-function" else None
-    origin = _first_inference_line(frame, name, place) if reason == "inference" else origin_line(place, name)
+    origin = _first_inference_line(name, place) if reason == "inference" else origin_line(place, name)
     event = RefusedWrite(
         reason, memory, Write(op, "op", line, callers=callers_of(frame)), origin, custom, text=str(error)
     )
@@ -111,7 +112,7 @@ def refused(recorder: Recorder, error: BaseException, frame: FrameType, *, op: s
     error.__torchsan__ = findings or True  # type: ignore[attr-defined]
 
 
-def _first_inference_line(frame: FrameType, name: str, place: Place) -> Line | None:
+def _first_inference_line(name: str, place: Place) -> Line | None:
     """The statement inside `inference_mode` that last bound or updated the name."""
     file = syntax.file_of(place.path)
     node = file.at(place) if file else None
@@ -132,9 +133,19 @@ def _first_inference_line(frame: FrameType, name: str, place: Place) -> Line | N
     return origin_line(place, name)
 
 
+def _inference_name(frame: FrameType, place: Place) -> str:
+    """The only variable in the expression at a place that is a tensor of inference mode."""
+    file = syntax.file_of(place.path)
+    node = file.at(place) if file else None
+    known = local_names(frame)
+    read = dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name)) if node is not None else ()
+    found = [name for name in read if is_tensor(known.get(name)) and is_inference(known[name])]
+    return found[0] if len(found) == 1 else ""
+
+
 def _custom_function_write(frame: FrameType, tensor: Any) -> Line | None:
     """The write inside the `forward` of the custom Function that made this tensor."""
-    node = tensor.grad_fn if is_tensor(tensor) else None
+    node = compat.grad_fn_of(tensor) if is_tensor(tensor) else None
     function = class_attribute(type(node), "_forward_cls")
     forward = class_attribute(function, "forward") if function is not None else None
     forward = forward.__func__ if type(forward) is staticmethod else forward
@@ -171,10 +182,11 @@ def explain_uncaught(recorder: Recorder, error: BaseException) -> None:
 
 def _refused_at(recorder: Recorder, error: BaseException, reason: Reason, frame: FrameType, lasti: int) -> None:
     place = place_in(frame.f_code, lasti)
-    name = written_name(place)
+    name = written_name(place) or (_inference_name(frame, place) if reason == "inference" else "")
     callers = tuple(place_in(f.f_code, i) for f, i in traceback_frames(error.__traceback__)[1:4])
     write = Write("", "op", Line(whole_statement(place)), callers=callers)
-    findings = recorder.emit(RefusedWrite(reason, Memory(name), write, origin_line(place, name), text=str(error)))
+    origin = _first_inference_line(name, place) if reason == "inference" else origin_line(place, name)
+    findings = recorder.emit(RefusedWrite(reason, Memory(name), write, origin, text=str(error)))
     error.__torchsan__ = findings or True  # type: ignore[attr-defined]
 
 

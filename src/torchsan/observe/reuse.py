@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan import compat
 from torchsan.model.events import GraphReused, Line, Memory
 from torchsan.observe import nodes
 from torchsan.observe.names import variables
@@ -26,7 +27,7 @@ def explain_reuse(recorder: Recorder, roots: list[Any], frame: Any, first: Line 
 
 def _tell(recorder: Recorder, node: Any, frame: Any, first: Line | None) -> list[Any]:
     frames = user_frames(frame)
-    carried = next((n for n, v in variables(frames) if is_tensor(v) and v.grad_fn is node), None)
+    carried = next((n for n, v in variables(frames) if is_tensor(v) and compat.grad_fn_of(v) is node), None)
     site = site_of(frame)
     return recorder.emit(
         GraphReused(

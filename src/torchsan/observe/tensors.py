@@ -14,6 +14,7 @@ from torchsan.observe.objects import is_honest, is_tensor
 
 _storage = torch._C.TensorBase.untyped_storage
 _shape = torch._C.TensorBase.shape.__get__
+_is_inference = torch._C.TensorBase.is_inference
 
 
 def memory_of(tensor: Any) -> int | None:
@@ -33,6 +34,12 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
     """The shape, without asking a subclass."""
     with torch._C.DisableTorchFunctionSubclass():
         return tuple(_shape(tensor))
+
+
+def is_inference(tensor: torch.Tensor) -> bool:
+    """Was it made in inference mode? Asked without a subclass."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return bool(_is_inference(tensor))
 
 
 def byte_range(tensor: torch.Tensor) -> tuple[int, int]:

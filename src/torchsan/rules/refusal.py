@@ -15,6 +15,8 @@ def refusal_spans(event: RefusedWrite, label: str, origin: str = "made here") ->
         spans.append(event.custom_write.span("origin", "written here without ctx.mark_dirty"))
     if event.write.line is not None:
         spans.extend(event.write.line.spans("mutated", label, primary=True))
+    if event.needed is not None:
+        spans.append(event.needed.span("needed", "backward cannot pass that write, and fails here"))
     for caller in event.write.callers[:2]:
         if caller.function != "<module>" or len(event.write.callers) == 1:
             spans.append(caller.span("cause", "called from here"))

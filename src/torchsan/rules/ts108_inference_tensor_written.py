@@ -50,7 +50,9 @@ total = total / 3
 FIXES = (
     ("mutated", "out_of_place"),
     ("origin", "no_grad_for_inference"),
+    ("mutated", "no_grad_for_inference"),
     ("mutated", "clone_before_write"),
+    ("mutated", "clone_saved"),
     ("origin", "kept_copy"),
 )
 
@@ -66,7 +68,9 @@ def judge(event: Any, history: Any) -> Finding | None:
         refusal_spans(event, "used here, outside inference mode", "made here, in inference mode"),
         why="inference tensors carry no version counter, so autograd cannot follow what happens to them",
         fixes=(
-            idea("use the out-of-place op (x = x / n), or take .item() inside the block"),
+            idea("give autograd a copy: .clone(), outside the block")
+            if saved
+            else idea("use the out-of-place op (x = x / n), or take .item() inside the block"),
             idea("use torch.no_grad() instead of torch.inference_mode()"),
         ),
     )

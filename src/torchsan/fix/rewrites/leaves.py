@@ -10,6 +10,8 @@ from torchsan.fix.rewrites import syntax, writes
 from torchsan.fix.source import Edit, Function, Source
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
+# Blocks of a file that are tried one after another.
+LIMIT = 3
 
 
 def leaf_write(spot: Spot) -> Found:
@@ -187,19 +189,25 @@ def grad_mode_view(spot: Spot) -> Found:
 def no_grad_for_inference(spot: Spot) -> Found:
     """`no_grad` instead of `inference_mode` around the place where the tensor was made."""
     source, statement = spot.source, spot.source.statement(spot.span)
-    for node in source.above(statement) if statement is not None else ():
+    above = _inference_blocks(source.above(statement) if statement is not None else ())
+    # Not made here: by one of the file's blocks, the run tells which.
+    for func in above[:1] or _inference_blocks(ast.walk(source.tree))[:LIMIT]:
+        end = source.end(func)
+        where = "" if above else f" at line {func.lineno}"
+        yield f"torch.no_grad() instead of inference_mode(){where}", [Edit(end - len(func.attr), end, "no_grad")]
+
+
+def _inference_blocks(nodes: Iterable[ast.AST]) -> list[ast.Attribute]:
+    """`torch.inference_mode` of `with` statements and decorators."""
+    found = []
+    for node in nodes:
+        said: list[ast.expr] = []
         if isinstance(node, ast.With):
-            calls = [item.context_expr for item in node.items]
+            said = [item.context_expr for item in node.items]
         elif isinstance(node, Function):
-            calls = list(node.decorator_list)
-        else:
-            continue
-        for call in calls:
+            said = list(node.decorator_list)
+        for call in said:
             func = call.func if isinstance(call, ast.Call) else call
             if isinstance(func, ast.Attribute) and func.attr == "inference_mode":
-                end = source.end(func)
-                yield (
-                    "torch.no_grad() instead of inference_mode()",
-                    [Edit(end - len(func.attr), end, "no_grad")],
-                )
-                return
+                found.append(func)
+    return found

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 
+from torchsan import compat
 from torchsan.observe.holders.extents import Extent, extent_of, holds_arrays, lies_in, stretches_of
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import (
@@ -263,7 +264,7 @@ class _Walk:
         if way == _MEMORY:
             self._hold(value, step)
             # A gradient is held by its tensor, which adds to it at every backward.
-            if is_exact_tensor(value) and value.requires_grad and value.is_leaf and value.grad is not None:
+            if is_exact_tensor(value) and value.requires_grad and compat.is_leaf(value) and value.grad is not None:
                 self._hold(value.grad, Step(step, ".grad", "grad", id(value), "grad", step.depth + 1))
         elif id(value) in self._met:
             if step.kind == "item" and self._around is not None:

@@ -67,7 +67,7 @@ def find(ticks: Sequence[int]) -> Carriers:
                 if id(one) in met:
                     continue
                 met.add(id(one))
-                node = one.grad_fn if isinstance(one, torch.Tensor) else one
+                node = compat.grad_fn_of(one) if isinstance(one, torch.Tensor) else one
                 sequence = compat.node_sequence(node)
                 if leaf is not None:
                     carriers.leaves[id(one)] = leaf
@@ -99,7 +99,7 @@ def _is_tensor_kind(kind: type) -> bool:
 
 
 def _carrying(value: Any) -> Iterator[tuple[Any, Any]]:
-    if not issubclass(type(value), torch.Tensor) or not value.is_leaf:
+    if not issubclass(type(value), torch.Tensor) or not compat.is_leaf(value):
         yield value, None
     elif value.requires_grad and value.grad is not None and value.grad.grad_fn is not None:
         yield value.grad, value

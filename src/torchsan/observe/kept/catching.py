@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
-from torchsan import compat_compile
+from torchsan import compat, compat_compile
 from torchsan.model import Place
 from torchsan.model.source import shown_path
 from torchsan.observe import expressions as syntax
@@ -163,7 +163,7 @@ def _carries(holder: Any, new: set[int]) -> bool:
     for one in gc.get_referents(holder):
         if id(one) in new:
             for tensor in reachable(one, set()):
-                if is_tensor(tensor) and tensor.grad_fn is not None:
+                if is_tensor(tensor) and compat.grad_fn_of(tensor) is not None:
                     return True
     return False
 

@@ -86,7 +86,7 @@ class CopySensor:
             return
         size = copy.numel() * copy.element_size()
         memories = memory_of(source), memory_of(copy)
-        if size < SMALLEST or memories[0] is None or memories[1] is None or source.grad_fn is None:
+        if size < SMALLEST or memories[0] is None or memories[1] is None or compat.grad_fn_of(source) is None:
             return
         site = site_of(frame)
         line = self._lines.setdefault(site, _Line())

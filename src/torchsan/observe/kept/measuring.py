@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchsan import compat_compile
+from torchsan import compat, compat_compile
 from torchsan.model.events import Line
 from torchsan.model.memory import KeptRow, Memory, ModuleRow, StepMemory
 from torchsan.model.memory_events import GraphRetained, SmallViewKept
@@ -167,7 +167,7 @@ def _bytes_alive() -> tuple[int, int]:
         kind = type(value)
         if kind is torch.Tensor or kind is torch.nn.Parameter:
             _add(every, value)
-            if value.requires_grad and value.is_leaf:
+            if value.requires_grad and compat.is_leaf(value):
                 _add(leaves, value)
                 if is_tensor(value.grad):
                     _add(leaves, value.grad)

@@ -29,7 +29,7 @@ def living() -> Iterator[Any]:
     for value in gc.get_objects():
         if is_exact_tensor(value):
             yield value
-            if value.requires_grad and value.is_leaf and is_exact_tensor(value.grad):
+            if value.requires_grad and compat.is_leaf(value) and is_exact_tensor(value.grad):
                 yield value.grad
 
 

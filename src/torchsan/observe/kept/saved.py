@@ -101,7 +101,7 @@ def _kept(node: Any, what: str, tensor: torch.Tensor, memory: int, own: int, pac
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad and tensor.grad_fn is None
+    return tensor.requires_grad and compat.is_leaf(tensor)
 
 
 def _values(node: Any, closures: set[int]) -> Iterator[tuple[str, torch.Tensor, bool]]:

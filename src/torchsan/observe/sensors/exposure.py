@@ -161,7 +161,7 @@ class ExposureSensor:
     @shield
     def _data_replaced(self, tensor: Any, before: int, frame: FrameType) -> None:
         """`p.data = t`: nodes that saved the leaf `p` itself now hold `t`'s memory."""
-        if not self.recorder.active or self.recorder.paused or not is_plain(tensor) or not tensor.is_leaf:
+        if not self.recorder.active or self.recorder.paused or not is_plain(tensor) or not compat.is_leaf(tensor):
             return
         memory = memory_of(tensor)
         if memory is None or not tensor.requires_grad:

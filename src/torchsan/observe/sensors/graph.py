@@ -19,8 +19,10 @@ from torchsan.model.events import Line
 from torchsan.observe import nodes
 from torchsan.observe.clock import Stamp, clock
 from torchsan.observe.cuts import CutFinder
-from torchsan.observe.objects import is_tensor, text_of, told_of
+from torchsan.observe.objects import text_of, told_of
+from torchsan.observe.overlaps import OVERLAP, explain_overlap
 from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.refusals import innermost_user_frame
 from torchsan.observe.reuse import explain_reuse
 from torchsan.observe.sites import Mark, Site, _site_slow, _sites, site_of
 from torchsan.observe.stale import StaleFinder
@@ -254,7 +256,7 @@ class GraphSensor:
 
     @shield
     def _before_backward(self, outputs: Any, frame: Any, site: Site) -> None:
-        roots = _roots(outputs)
+        roots = nodes.roots_of(outputs)
         for listener in self.recorder.before_backward:
             listener(roots, frame)
         if self.recorder.aliases is not None:
@@ -284,19 +286,15 @@ class GraphSensor:
         text = text_of(error)
         if told_of(error) is not None:
             return
+        roots = nodes.roots_of(outputs)
         if nodes.STALE in text:
-            error.__torchsan__ = self.stale.explain(_roots(outputs), text, frame) or True  # type: ignore[attr-defined]
+            found = self.stale.explain(roots, text, frame)
         elif nodes.RELEASED in text:
-            error.__torchsan__ = explain_reuse(self.recorder, _roots(outputs), frame, self._last_backward) or True  # type: ignore[attr-defined]
+            found = explain_reuse(self.recorder, roots, frame, self._last_backward)
+        elif OVERLAP.search(text) and innermost_user_frame(error.__traceback__) is None:
+            found = explain_overlap(self.recorder, roots, text, frame)
         elif NO_GRAPH in text:
-            error.__torchsan__ = self.cuts.no_graph(frame) or True  # type: ignore[attr-defined]
-
-
-def _roots(outputs: Any) -> list[Any]:
-    found = []
-    for output in outputs:
-        if is_tensor(output):
-            found.append(output.grad_fn)
+            found = self.cuts.no_graph(frame)
         else:
-            found.append(getattr(output, "node", None))  # GradientEdge
-    return [root for root in found if root is not None]
+            return
+        error.__torchsan__ = found or True  # type: ignore[attr-defined]

@@ -133,7 +133,8 @@ class Outliving:
     def _held_by(self, writing: Writing, kind: str) -> Iterator[Holding]:
         assert writing.target is not None
         for holding in writing.census.of(writing.target):
-            if any(step.kind == kind for step in holding.step.up()):
+            # The default of a method is the function's, not an attribute of its class.
+            if next((step.kind for step in holding.step.up() if step.kind in ("default", "class")), "") == kind:
                 yield holding
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 from collections.abc import Iterator
 from types import FrameType, ModuleType
@@ -15,19 +16,23 @@ from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.extents import extent_of, holds_arrays
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
 from torchsan.observe.objects import is_exactly, is_tensor
-from torchsan.observe.sites import USER, kind_of, kind_of_path
+from torchsan.observe.sites import USER, kind_of_path
 
 MAX_BINDINGS = 8
+MAX_FRAMES = 16
+_STREAMS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _DATA = os.path.dirname(torch.utils.data.__file__) + os.sep
 
 
 def is_fetched(frame: FrameType) -> bool:
-    """Does torch's data loading ask for what this function hands out?"""
-    caller = frame.f_back
-    while caller is not None and kind_of(caller.f_code) != USER:
-        if caller.f_code.co_filename.startswith(_DATA):
+    """Does torch's data loading ask for what this function hands out, by its number? A stream may move on."""
+    at: FrameType | None = frame
+    for _ in range(MAX_FRAMES):
+        if at is None or at.f_code.co_flags & _STREAMS:
+            return False
+        if at.f_code.co_filename.startswith(_DATA):
             return True
-        caller = caller.f_back
+        at = at.f_back
     return False
 
 

@@ -35,6 +35,8 @@ class _Visit:
     changed: bool
     # With which operands it came by, and how often the memory had been written then.
     ways: dict[object, int | None] = field(default_factory=dict)
+    # What the bytes held when it came by: values that come back were put back.
+    found: set[int | None] = field(default_factory=set)
 
 
 class Stored:
@@ -78,6 +80,8 @@ class Stored:
         visit.operands, visit.changed = operands, now != writing.before
         if visit.changed and len(visit.ways) < MAX_WAYS:
             visit.ways.setdefault(operands, version_of(writing.tensor))
+        if visit.changed and len(visit.found) < MAX_WAYS:
+            visit.found.add(writing.before)
         self._left[writing.extent] = now
 
     def events_of(self, writing: Writing) -> Iterator[Event]:
@@ -106,9 +110,9 @@ class Stored:
             return
         counts = _counts(writing) and not (cached and not self._is_uniform(holding))
         before = self._visits.get((id(writing.site), writing.extent))
-        if before is None or not (
-            cached or self._again(writing, before) or (given and self._left_alone(writing, before))
-        ):
+        if before is None or writing.before in before.found:
+            return
+        if not (cached or self._again(writing, before) or (given and self._left_alone(writing, before))):
             return
         form = "cache" if cached else "global" if holding.step.kind == "global" else "stored"
         # A variable of the function around it is the closure's own state, and addressed as such.

@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("TORCHSAN_DEBUG"):
             raise
         print(
-            f"torchsan: internal error, nothing is told: {type(error).__name__}: {error} (TORCHSAN_DEBUG=1 shows where)",
+            f"torchsan: internal error: {type(error).__name__}: {error} (TORCHSAN_DEBUG=1 shows where)",
             file=sys.stderr,
         )
         return 2

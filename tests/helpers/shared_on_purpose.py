@@ -16,6 +16,25 @@ x = torch.randn(6, 4)
 """
 
 ON_PURPOSE = {
+    "paths of one turn begin at the live weights": """
+        net = nn.Linear(4, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        ends = []
+        for _ in range(12):
+            losses, kept = [], []
+            for _ in range(4):
+                path = [collections.OrderedDict(net.named_parameters())]
+                g = torch.autograd.grad((x @ path[0]["weight"].t()).pow(2).mean(), path[0]["weight"], create_graph=True)
+                path.append(collections.OrderedDict(weight=path[0]["weight"] - 0.1 * g[0]))
+                kept.append(path)
+                losses.append((x @ path[1]["weight"].t()).pow(2).mean())
+            opt.zero_grad()
+            torch.stack(losses).mean().backward()
+            opt.step()
+            with torch.no_grad():
+                ends.append(sum(p[1]["weight"].norm() / p[0]["weight"].norm() for p in kept).item())
+        print(ends)
+    """,
     "accumulator passed in": """
         def add(total, batch):
             total += batch.sum(0)

@@ -42,6 +42,11 @@ class Patches:
                     setattr(owner, name, value)
                 return
 
+    def current(self, owner: Any, name: str) -> Any:
+        """What stands at `owner.name` while the patches are in, also when they are out just now."""
+        ours = [entry.value for entry in self._entries if entry.owner is owner and entry.name == name]
+        return ours[-1] if ours else getattr(owner, name)
+
     def named(self, names: Collection[str]) -> list[Entry]:
         """The replacements of attributes with these names."""
         return [entry for entry in self._entries if entry.name in names]

@@ -121,7 +121,7 @@ class Region:
         known = self.sensor.saves.get(compat_compile.aot_id(saved.node), [])
         index = int(saved.what) if saved.what.isdigit() else -1
         if not 0 <= index < len(known):
-            return Save("", "", None, saved.expected)
+            return Save("the compiled region", "", None, saved.expected)
         save = known[index]
         line = Line(save.site.place, save.site.library_place) if save.site is not None else None
         return Save(save.op, "result" if save.is_result else "", line, saved.expected)

@@ -72,8 +72,20 @@ def _described(made: torch.fx.Node, users: list[torch.fx.Node]) -> RegionSave:
     own = next((user for user in users if not is_input and _source(user, "fwd_source_fn_stack") == maker), None)
     user = own or next(iter(users), None)
     if user is None:
-        return RegionSave(maker[1], node_site(made), True, is_input)
-    return RegionSave(_source(user, "fwd_source_fn_stack")[1], node_site(user), own is not None, is_input)
+        return RegionSave(maker[1] or _operation(made), node_site(made), True, is_input)
+    op = _source(user, "fwd_source_fn_stack")[1] or _operation(made)
+    return RegionSave(op, node_site(user), own is not None, is_input)
+
+
+def _operation(made: torch.fx.Node) -> str:
+    """For modules that dynamo takes apart without a name: the op of the graph that takes the value, or made it."""
+    for node in (*made.users, made):
+        name = getattr(node.target, "_opname", "") if node.op == "call_function" else ""
+        if name and name not in ("t", "transpose", "permute", "view", "detach", "alias"):
+            return str(name)
+        if name:
+            return next((found for user in node.users if (found := _operation(user))), str(name))
+    return "the compiled region"
 
 
 def _source(node: torch.fx.Node, key: str) -> tuple[str, str]:

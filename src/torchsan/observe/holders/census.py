@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -81,6 +82,8 @@ class Step:
     frame: FrameType | None = None
     # For defaults, the function that has them.
     function: FunctionType | None = None
+    # Where the owner allows it, a reference that ends with it: its address may be another's afterwards.
+    witness: weakref.ref[Any] | None = None
 
     @property
     def path(self) -> str:
@@ -236,6 +239,14 @@ def _of_the_user(kind: type) -> bool:
     return home == "__main__" or home not in sys.modules or (type(path) is str and kind_of_path(path) == USER)
 
 
+_offset = type.__dict__["__weakrefoffset__"].__get__
+
+
+def _allows_references(kind: type) -> bool:
+    """Whether instances can be referred to weakly."""
+    return bool(_offset(kind))
+
+
 class _Walk:
     def __init__(self, around: list[tuple[int, int]] | None = None) -> None:
         self.census = Census()
@@ -303,13 +314,13 @@ class _Walk:
             names = class_attribute(type(value), "_fields")
             for index, item in _ends(value):
                 part = f".{names[index]}" if type(names) is tuple and index < len(names) else f"[{index}]"
-                self._below(item, step, part, "item", id(value), index)
+                self._below(item, step, part, "item", value, index)
         elif way == _DICT:
             for key, item in _ends_of_dict(value):
-                self._below(item, step, f"[{_shown(key)}]", "item", id(value), _hashable(key))
+                self._below(item, step, f"[{_shown(key)}]", "item", value, _hashable(key))
         elif way == _SET:
             for item in list(set.__iter__(value) if is_a(value, set) else frozenset.__iter__(value))[: FIRST + LAST]:
-                self._below(item, step, "{…}", "item", id(value), id(item))
+                self._below(item, step, "{…}", "item", value, id(item))
         elif way == _RUN:
             self._open_code(value, step)
         elif way == _MODULE:
@@ -319,9 +330,12 @@ class _Walk:
         else:
             self._open_object(value, step)
 
-    def _below(self, value: Any, step: Step, part: str, kind: Kind, owner: int, key: object) -> None:
+    def _below(self, value: Any, step: Step, part: str, kind: Kind, owner: Any, key: object) -> None:
         if id(type(value)) not in _PLAIN_IDS:
-            self.add(value, Step(step, part, kind, owner, key, step.depth + 1))
+            way = Step(step, part, kind, id(owner), key, step.depth + 1)
+            if _allows_references(type(owner)):
+                way.witness = weakref.ref(owner)
+            self.add(value, way)
 
     def _count(self, kind: type) -> None:
         self.census.instances[id(kind)] = (kind, self.census.instances.get(id(kind), (kind, 0))[1] + 1)
@@ -332,7 +346,7 @@ class _Walk:
             self._open_optimizer(value, step)
             return
         for name, item in attributes_of(value).items():
-            self._below(item, step, f".{name}", "attribute", id(value), name)
+            self._below(item, step, f".{name}", "attribute", value, name)
         for cls in bases_of(type(value)):
             for name, slot in class_members(cls).items():
                 if type(slot) is MemberDescriptorType and not name.startswith("__"):
@@ -340,7 +354,7 @@ class _Walk:
                         item = slot.__get__(value)
                     except AttributeError:
                         continue  # not bound yet
-                    self._below(item, step, f".{name}", "attribute", id(value), name)
+                    self._below(item, step, f".{name}", "attribute", value, name)
 
     def _open_optimizer(self, optimizer: torch.optim.Optimizer, step: Step) -> None:
         """Its options, which may be tensors. The parameters are the model's, and the state is its own affair."""
@@ -351,7 +365,7 @@ class _Walk:
                 self.add(group, way)
             for key, item in entries_of(group):
                 if key != "params":
-                    self._below(item, way, f"['{key}']", "item", id(group), key)
+                    self._below(item, way, f"['{key}']", "item", group, key)
 
     def _open_module(self, module: torch.nn.Module, step: Step) -> None:
         self.census.modules.append((step, module))
@@ -359,12 +373,12 @@ class _Walk:
         for name, item in attributes_of(module).items():
             if name in ("_parameters", "_buffers", "_modules"):
                 for key, inner in entries_of(item):
-                    self._below(inner, step, f".{key}", "attribute", id(item), key)
+                    self._below(inner, step, f".{key}", "attribute", item, key)
             elif not (name.startswith("_") and "hooks" in name):
-                self._below(item, step, f".{name}", "attribute", id(module), name)
+                self._below(item, step, f".{name}", "attribute", module, name)
             elif is_a(item, dict) and item:
                 for hook in list(dict.values(item)):  # what hooks have captured
-                    self._below(hook, step, "", "attribute", id(item), id(hook))
+                    self._below(hook, step, "", "attribute", item, id(hook))
 
     def _open_class(self, cls: type, step: Step) -> None:
         # What torch keeps on its own classes is its own affair: DDP remembers there which module is running.
@@ -374,32 +388,32 @@ class _Walk:
             # Of what Python calls by itself, `__init__` and its kin, the defaults count as those of others do.
             if not name.startswith("__") or type(item) is FunctionType:
                 item = item.__func__ if is_exactly(item, (staticmethod, classmethod)) else item
-                self._below(item, step, f".{name}", "class", id(cls), name)
+                self._below(item, step, f".{name}", "class", cls, name)
 
     def _open_code(self, value: Any, step: Step) -> None:
         if is_a(value, MethodType):
-            self._below(value.__self__, step, "", "attribute", id(value), "__self__")
+            self._below(value.__self__, step, "", "attribute", value, "__self__")
             value = value.__func__
         if type(value) is FunctionType:
             if kind_of(value.__code__) == USER:
                 self._open_function(value, step)
             else:  # what a decorator of a library has wrapped
-                self._below(attributes_of(value).get("__wrapped__"), step, "", "cell", id(value), "__wrapped__")
+                self._below(attributes_of(value).get("__wrapped__"), step, "", "cell", value, "__wrapped__")
         elif is_a(value, functools.partial):
             for index, item in enumerate((*value.args, *value.keywords.values())):
-                self._below(item, step, f"({index})", "cell", id(value), index)
+                self._below(item, step, f"({index})", "cell", value, index)
         elif type(value) is _Cached:
             wrapped = value.__wrapped__
             function = wrapped.__func__ if type(wrapped) is MethodType else wrapped
             if type(function) is FunctionType and kind_of(function.__code__) == USER:
                 for item in gc.get_referents(value):
                     if item is not wrapped:
-                        self._below(item, step, "(…)", "cache", id(value), id(item))
+                        self._below(item, step, "(…)", "cache", value, id(item))
         elif is_a(value, BaseException):
             self._open_exception(value, step)
         elif type(value) is GeneratorType and value.gi_frame is not None and kind_of(value.gi_code) == USER:
             for name, item in local_names(value.gi_frame).items():
-                self._below(item, step, f".{name}", "cell", id(value), name)
+                self._below(item, step, f".{name}", "cell", value, name)
 
     def _open_exception(self, error: BaseException, step: Step) -> None:
         """An exception keeps the frames that it went through, and they their variables."""
@@ -407,7 +421,7 @@ class _Walk:
         while trace is not None:
             if kind_of(trace.tb_frame.f_code) == USER:
                 for name, item in local_names(trace.tb_frame).items():
-                    self._below(item, step, f".{name}", "cell", id(trace.tb_frame), name)
+                    self._below(item, step, f".{name}", "cell", trace.tb_frame, name)
             trace = trace.tb_next
 
     def _open_function(self, function: FunctionType, step: Step) -> None:
@@ -418,12 +432,12 @@ class _Walk:
         cells = function.__closure__ or ()
         for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
             try:
-                self._below(cell.cell_contents, step, f".{name}", "cell", id(cell), name)
+                self._below(cell.cell_contents, step, f".{name}", "cell", cell, name)
             except ValueError:
                 continue  # not bound yet
         wrapped = attributes_of(function).get("__wrapped__")
         if wrapped is not None:
-            self._below(wrapped, step, "", step.kind, id(function), "__wrapped__")
+            self._below(wrapped, step, "", step.kind, function, "__wrapped__")
 
     def add_young(self, tensor: Any) -> None:
         """Containers made of late that no name leads to: the list under `list(generator)` or a comprehension."""

@@ -22,10 +22,12 @@ class Taking:
     version: int | None
     contents: int | None
     tick: int
+    # The slot's owner, or the nearest one above it that can be referred to.
+    owner: weakref.ref[Any] | None = None
 
 
 class Takings:
-    """Slots are known by the identity of their owner and their key, and only while they hold the same object."""
+    """Slots are known by the identity of their owner and their key, while owner and object are the same."""
 
     def __init__(self) -> None:
         self.tick = 0
@@ -43,12 +45,15 @@ class Takings:
     def _taken(self, holding: Holding) -> Taking:
         # Parameters of modules are many and large; of them the version is enough.
         looked = contents(holding.value) if holding.step.kind != "attribute" else None
-        return Taking(weakref.ref(holding.value), holding.extent, version_of(holding.value), looked, self.tick)
+        owner = next((step.witness for step in holding.step.up() if step.witness is not None), None)
+        return Taking(weakref.ref(holding.value), holding.extent, version_of(holding.value), looked, self.tick, owner)
 
     def of(self, holding: Holding) -> Taking | None:
         known = self._known.get(holding.slot)
         if known is None or known.value() is not holding.value or known.extent != holding.extent:
             return None
+        if known.owner is not None and known.owner() is None:
+            return None  # another container, at the address of one that is gone
         return known
 
     def clear(self) -> None:

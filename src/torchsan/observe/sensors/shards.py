@@ -79,7 +79,8 @@ class ShardSensor:
 
         patches.set(kind, "from_local", staticmethod(made))
         patches.set(kind, "to_local", self._after(kind.to_local, self._to_local))
-        data: Any = torch.Tensor.data
+        # Whoever imports this may do so while torch compiles, and the patches are out.
+        data: Any = patches.current(torch.Tensor, "data")
 
         def assign(tensor: Any, value: Any) -> None:
             if type(tensor) is kind and type(value) is not kind and is_tensor(value):

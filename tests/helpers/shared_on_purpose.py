@@ -524,4 +524,83 @@ ON_PURPOSE = {
             net(x)
         print({i: k.sum() for i, k in kept.items()})
     """,
+    "systems that move on, one of many at a time": """
+        class Systems:
+            def __init__(self, states):
+                self.states = states
+
+            def advance(self, i):
+                state = self.states[i]
+                state[1:] += 0.1 * (state[:-1] - state[1:]).clone()
+                return state
+
+        systems = Systems(x.clone())
+        for _ in range(4):
+            for i in range(len(x)):
+                print(systems.advance(i).sum())
+    """,
+    "a stream of states that is loaded in batches": """
+        class Stream(torch.utils.data.IterableDataset):
+            def __init__(self, states):
+                self.states = states
+
+            def __iter__(self):
+                for i in range(len(self.states)):
+                    state = self.states[i]
+                    state += 0.1 * state.mean()
+                    yield state.clone()
+
+        stream = Stream(x.clone())
+        for epoch in range(3):
+            for batch in torch.utils.data.DataLoader(stream, batch_size=2):
+                print(batch.sum())
+    """,
+    "table scaled for a while and put back": """
+        @functools.lru_cache(maxsize=None)
+        def table(n):
+            return torch.arange(float(n))
+
+        def scaled(n, by):
+            t = table(n)
+            t.view(-1).mul_(by)
+            result = t.sum().item()
+            t.view(-1).div_(by)
+            return result
+
+        for _ in range(4):
+            for by in (2.0, 4.0):
+                print(scaled(8, by))
+    """,
+    "memoised counters": """
+        @functools.lru_cache(maxsize=None)
+        def counter(name):
+            return torch.zeros(3)
+
+        def count(name, many):
+            c = counter(name)
+            c += many
+            return c.sum().item()
+
+        for many in (1, 2, 3):
+            print(count("seen", many), count("lost", many))
+    """,
+    "parameters moved into one vector": """
+        model = nn.GRUCell(1, 4)
+        flat = torch.empty(sum(p.numel() for p in model.parameters()))
+        offset = 0
+        for p in model.parameters():
+            flat[offset : offset + p.numel()] = p.data.reshape(-1)
+            p.data = flat[offset : offset + p.numel()].view_as(p)
+            offset += p.numel()
+        for _ in range(4):
+            h = torch.zeros(6, 4)
+            for t in range(4):
+                h = model(x[:, t, None], h)
+            model.zero_grad()
+            h.pow(2).sum().backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.1 * p.grad
+        print(flat.norm())
+    """,
 }

@@ -271,6 +271,63 @@ PROGRAMS = {
             for batch in torch.utils.data.DataLoader(data, batch_size=2):
                 model(batch)
     """,
+    "TS205 sample changed by a function of itself": """
+        import numpy as np
+
+        class Waves(torch.utils.data.Dataset):
+            def __init__(self, waves, share):
+                self.waves, self.share = waves, share
+
+            def __len__(self):
+                return len(self.waves)
+
+            def __getitem__(self, i):
+                wave = torch.from_numpy(self.waves[i])
+                wave[1:] -= self.share * wave[:-1].clone()  # written
+                return wave, i
+
+        data = Waves(np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32), 0.9)
+        order = torch.Generator().manual_seed(0)
+        for epoch in range(2):
+            for batch, _ in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True, generator=order):
+                print(batch.pow(2).mean())
+    """,
+    "TS205 memoised table changed through a view": """
+        import functools
+
+        @functools.lru_cache(maxsize=None)
+        def kernel(scale):
+            return torch.exp(-scale * (x - x.mean()) ** 2) @ x.T
+
+        def noisy(scale, noise):
+            k = kernel(scale)
+            k.diagonal().add_(noise)  # written
+            return k
+
+        for scale in (1.0, 2.0):
+            for noise in (0.1, 0.2, 0.3):
+                print(noisy(scale, noise).logdet())
+    """,
+    "TS205 constant divided by one of two numbers": """
+        SIZES = torch.tensor([[10.0, 13.0], [16.0, 30.0]])
+
+        def decode(raw, stride):
+            sizes = SIZES.view(1, 2, 2)
+            sizes /= stride  # written
+            return raw * sizes
+
+        for _ in range(4):
+            for stride in (4, 8):
+                print(decode(x[:, :2, None], stride).sum())
+    """,
+    "TS107 many overlapping windows": """
+        def spectrum(signal):
+            windows = signal.clone().unfold(-1, 64, 32)
+            windows *= torch.hann_window(64)  # written
+            return torch.fft.rfft(windows).abs()
+
+        print(spectrum(torch.randn(32, 320)).mean())
+    """,
     "TS206 item in the loss": """
         penalty = sum(p.abs().sum() for p in model.parameters())
         loss = model(x).pow(2).mean() + 0.1 * penalty.item()  # cause
@@ -314,6 +371,75 @@ def test_alias_is_told(name, watch_program):
     assert {finding.code for finding in watched.alarms} == {name.partition(" ")[0]}
     assert watched.marked("cause") <= watched.lines("cause", "aliased")
     assert watched.marked("written") <= watched.lines("mutated")
+
+
+ONE_CAUSE = """
+import torch
+
+class World:
+    def __init__(self):
+        self.seen = torch.zeros(3)
+
+    def step(self):
+        self.seen += 1
+        return self.seen
+
+def collect(world, steps):
+    rollout = []
+    for _ in range(steps):
+        rollout.append((world.step(), 0))  # cause
+    return rollout
+
+def learn(rollout, opt):
+    opt.zero_grad()
+    (w * torch.stack([seen for seen, _ in rollout])).sum().backward()
+    opt.step()
+
+w = torch.ones(3, requires_grad=True)
+world, opt = World(), torch.optim.SGD([w], lr=0.1)
+for _ in range(4):
+    rollout = collect(world, 5)
+    learn(rollout, opt)
+"""
+
+
+def test_one_cause_is_told_once(watch_program):
+    """The list goes by a name in each of three functions."""
+    watched = watch_program(ONE_CAUSE)
+    assert [finding.code for finding in watched.alarms] == ["TS203"]
+    assert watched.lines("aliased") == watched.marked("cause")
+
+
+KEPT_DEFAULT = """
+import torch
+
+class Moments:
+    def __init__(self):
+        self.mean = torch.zeros(2)
+
+    def update(self, batch):
+        self.mean.mul_(0.9).add_(batch.mean(0))  # written
+
+class Scaled:
+    def __init__(self, moments=Moments()):
+        self.moments = moments
+
+    def __call__(self, batch):
+        self.moments.update(batch)
+        return batch - self.moments.mean
+
+actor, critic = Scaled(), Scaled()
+for _ in range(4):
+    print(actor(torch.randn(5, 2)).sum(), critic(40 + torch.randn(5, 2)).sum())
+"""
+
+
+def test_a_default_that_is_kept_is_possible(watch_program):
+    watched = watch_program(KEPT_DEFAULT)
+    assert watched.alarms == []
+    possible = [f for f in watched.report.findings if f.code == "TS205"]
+    assert {f.certainty for f in possible} == {"possible"}
+    assert {s.line for f in possible for s in f.spans if s.role == "mutated"} == watched.marked("written")
 
 
 def test_loss_without_a_graph(watch_program):

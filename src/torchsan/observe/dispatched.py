@@ -58,6 +58,30 @@ def _references(op: str) -> int:
     return 1 if any(form in UNBOXED for form in forms) else 2
 
 
+@functools.cache
+def _signature(overload: str) -> tuple[Any, list[str]] | None:
+    """What does the op of this name again, on copies, and the names of its arguments that have no place."""
+    namespace, _, name = overload.partition("::")
+    name, _, form = name.partition(".")
+    packet = getattr(torch.ops.aten, name, None)
+    if namespace != "aten" or packet is None:
+        return None  # what others have defined is done once
+    op = getattr(packet, form or "default")
+    by_name = [argument.name for argument in op._schema.arguments if argument.kwarg_only]
+    # Without its `out=` it returns what it would have written there.
+    return op if name.endswith("_") else packet, by_name
+
+
+def _as_called(overload: str, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+    """The op, its arguments by place and those by name."""
+    known = _signature(overload)
+    if known is None:
+        return None
+    op, by_name = known
+    placed = len(args) - len(by_name)
+    return op, args[:placed], dict(zip(by_name, args[placed:], strict=True))
+
+
 class DispatchedLog(Mapping[int, list[Written]]):
     """The log of the native part, read when somebody asks."""
 
@@ -94,6 +118,8 @@ class DispatchedWrites:
         self.part = part
         self.sites: list[tuple[Site, str | None]] = []
         self.log = DispatchedLog(part, self.sites)
+        # Lines, by number, of which more visits than others are looked at.
+        self._followed: set[int] = set()
 
     @classmethod
     def is_free(cls) -> bool:
@@ -174,22 +200,42 @@ class DispatchedWrites:
             self.sites.append((site_of(_getframe(0)), None))
             return len(self.sites) - 1, NO_LOOK
 
-    def _before(self, op: str, number: int, tensors: tuple[Any, ...], seen: int) -> Any:
+    def _before(
+        self, op: str, number: int, tensors: tuple[Any, ...], seen: int, overload: str, args: tuple[Any, ...] | None
+    ) -> Any:
         frame = _program_frame()
         if guards.on:
             guards.before_write(tensors, frame)
         site, shown = self.sites[number]
-        if not worth_a_look(seen) or shown == "__setitem__" or inside_step(frame.f_code):
+        if not self._deserves(site, seen) or shown == "__setitem__" or inside_step(frame.f_code):
             return None
-        self.sensor.aliases.sensor_holds = _references(op)
-        return self.sensor.look(shown or op, site, tensors, tensors, frame, seen)
+        aliases = self.sensor.aliases
+        aliases.sensor_holds = _references(op)
+        look = functools.partial(self.sensor.look, shown or op, site, tensors)
+        known = _as_called(overload, args) if args is not None else None
+        token = look(tensors, frame, seen) if known is None else look(known[1], frame, seen, known[2], known[0])
+        self._follow(number, site)
+        return token
+
+    def _deserves(self, site: Site, seen: int) -> bool:
+        return worth_a_look(seen) or self.sensor.aliases.follows(site, seen)
+
+    def _follow(self, number: int, site: Site) -> None:
+        """The native part is to call for the next visits of this line, too, or no more."""
+        follows = self.sensor.aliases.follows(site, 0)
+        if follows is not (number in self._followed):
+            (self._followed.add if follows else self._followed.discard)(number)
+            self.part.follow(number, follows)
 
     # -- what the dispatcher cannot tell ------------------------------------------------------------
 
     def _look_at_index(self, tensor: Any, index: Any, value: Any, seen: int) -> None:
         frame = _getframe(1)
-        args = (tensor, index, value)
-        token = self.sensor.look("__setitem__", site_of(frame), (tensor,), args, frame, seen, {}, self._set_item)
+        args, site = (tensor, index, value), site_of(frame)
+        token = self.sensor.look("__setitem__", site, (tensor,), args, frame, seen, {}, self._set_item)
+        if self.sensor.aliases.follows(site, 0) or self._followed:
+            for number in [number for number, (known, _) in enumerate(self.sites) if known == site]:
+                self._follow(number, site)
         try:
             self._set_item(tensor, index, value)
         except (RuntimeError, NotImplementedError) as error:

@@ -222,4 +222,6 @@ class CompiledSensor:
     def looks_closely(self, site: Site) -> bool:
         """The first visits of a line, and then visit numbers that are powers of two."""
         visit = self.visits[site] = self.visits.get(site, 0) + 1
-        return visit <= 4 or visit & (visit - 1) == 0
+        return (
+            visit <= 4 or visit & (visit - 1) == 0 or (self.aliases is not None and self.aliases.follows(site, visit))
+        )

@@ -4,52 +4,32 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any
-
-import torch
 
 from torchsan.model import Place
 from torchsan.model.events import Event, Line, Memory, SharedDefaultWritten, Sure, Write
 from torchsan.observe import expressions as syntax
-from torchsan.observe.evidence import callers
-from torchsan.observe.evidence.scene import Writing, call_of
+from torchsan.observe.evidence.scene import Writing
+from torchsan.observe.evidence.stored import Stored
 from torchsan.observe.holders.census import Census, Holding, Step, bases_of, defaults_of
-from torchsan.observe.holders.extents import Extent, contents, extent_of, version_of
-from torchsan.observe.holders.manner import SETTLED, Manner, signature
-from torchsan.observe.holders.reading import next_reads
+from torchsan.observe.holders.extents import Extent, contents, extent_of
+from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.resolving import root_name, value_of
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import is_a, is_exactly, is_tensor
+from torchsan.observe.objects import is_a
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import Site, place_in
 from torchsan.observe.tensors import memory_of
-
-MAX_VISITS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Visit:
-    """What a line did to some bytes the last time it came by, and how often their memory had been written then."""
-
-    operands: object
-    version: int | None
-    changed: bool
 
 
 class Outliving:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        # Lines that were seen to change values without bringing in data, and lines that were seen to bring some.
-        self._pure: set[Site] = set()
-        self._fed: set[Site] = set()
         self._resets: set[Site] = set()
         self._handed: dict[tuple[int, Extent], int | None] = {}
-        self._visits: dict[tuple[int, Extent], _Visit] = {}
-        # What each stretch of memory held when an observed write had been made.
-        self._left: dict[Extent, int | None] = {}
+        self.stored = Stored(recorder, self._reset_before)
 
     def events_of(self, writing: Writing) -> Iterator[Event]:
         """What is to be told if the write changes values."""
@@ -58,35 +38,18 @@ class Outliving:
         yield from self._default(writing)
         yield from self._class_attribute(writing)
         if writing.manner is not Manner.EDITED:
-            yield from self._stored(writing)
+            yield from self.stored.events_of(writing)
 
     def edits_of(self, writing: Writing) -> Iterator[Event]:
         """What is to be told of constants put into stored memory: other places each time, and the old ones stay."""
         if writing.manner is Manner.EDITED and writing.target is not None:
-            yield from self._stored(writing)
-
-    def follows(self, writing: Writing) -> bool:
-        """A line that transforms stored memory through a name of its own is looked at again and again."""
-        if writing.manner not in (Manner.TRANSFORMED, Manner.EDITED, Manner.ACCUMULATED):
-            return False
-        others = list(self._others(writing)) if isinstance(writing.written, ast.Name) else []
-        # Parameters are there to be changed.
-        return any(h.step.outlives for h in others) and not any(is_a(h.value, torch.nn.Parameter) for h in others)
+            yield from self.stored.events_of(writing)
 
     def after(self, writing: Writing) -> None:
         """Remember what was left."""
-        (self._pure if writing.manner.of_the_value or _augments_places(writing) else self._fed).add(writing.site)
         if writing.manner is Manner.REPLACED:
             self._resets.add(writing.site)
-        if writing.extent is None or not isinstance(writing.written, ast.Name):
-            return
-        if len(self._visits) >= MAX_VISITS:
-            self._visits.clear()
-            self._left.clear()
-        now = contents(writing.tensor)
-        visit = _Visit(signature(writing.args), version_of(writing.tensor), now != writing.before)
-        self._visits[id(writing.site), writing.extent] = visit
-        self._left[writing.extent] = now
+        self.stored.after(writing)
 
     # -- defaults -----------------------------------------------------------------------------------
 
@@ -96,6 +59,7 @@ class Outliving:
             step = next(s for s in holding.step.up() if s.kind == "default")
             found = _frame_using(step, writing.frames)
             if found is None:
+                yield from self._kept_default(step, writing)
                 continue
             frame, function = found
             scratch = writing.manner is Manner.REPLACED or self._reset_before(writing)
@@ -106,6 +70,15 @@ class Outliving:
                     stored=_definition(function), certainty=sure,
                 )  # fmt: skip
             return
+
+    def _kept_default(self, step: Step, writing: Writing) -> Iterator[Event]:
+        """The function has returned, and somebody has kept the default that he was given: so may others."""
+        function: Any = step.function
+        if function is not None and writing.seen >= 1 and not self._reset_before(writing):
+            yield SharedDefaultWritten(
+                Memory(str(step.key)), writing.event, "default", writing.top.f_code.co_qualname,
+                stored=_definition(function), certainty="possible",
+            )  # fmt: skip
 
     # -- class attributes ---------------------------------------------------------------------------
 
@@ -136,67 +109,6 @@ class Outliving:
         writes = self.recorder.ledger.writes.get(memory_of(writing.tensor) or 0, [])
         return any(w.site in self._resets and w.site.code is writing.site.code for w in writes[-6:])
 
-    # -- data that is stored ------------------------------------------------------------------------
-
-    def _stored(self, writing: Writing) -> Iterator[Event]:
-        """Stored values changed through a name of the function's own, the same way at every visit."""
-        written = writing.written
-        if not isinstance(written, ast.Name) or writing.extent is None or writing.manner is Manner.REPLACED:
-            return
-        if writing.top.f_code.co_name == "<module>":
-            return
-        others = [h for h in self._others(writing) if h.step.outlives]
-        # The stored tensor itself may be handed in to be changed; a view of it is rather handed in for its values.
-        handed_in = _is_parameter(writing, written.id) and any(h.value is writing.tensor for h in others)
-        if not others or not is_tensor(writing.tensor) or is_a(writing.tensor, torch.nn.Parameter):
-            return
-        reads = next_reads(writing.top, written.id)
-        holding = min(others, key=lambda h: (h.step.kind == "local", h.step.depth))
-        kinds = {s.kind for s in holding.step.up()}
-        cached = "cache" in kinds
-        # A view that a function is given and hands back changed: what it is changed by need not be the same each time.
-        given = _is_parameter(writing, written.id) and not handed_in
-        manner = callers.manner_for_caller(writing) if given else writing.manner
-        if not reads or not (cached or manner.of_the_value) or (cached and self._reset_before(writing)):
-            return
-        before = self._visits.get((id(writing.site), writing.extent))
-        if before is None or not (
-            cached or self._again(writing, before) or (given and self._left_alone(writing, before))
-        ):
-            return
-        form = "cache" if cached else "global" if holding.step.kind == "global" else "stored"
-        counts = writing.op in ("__iadd__", "__isub__", "add_", "sub_") and not _has_tensor(writing)
-        # A variable of the function around it is the closure's own state, and addressed as such.
-        own = written.id in writing.top.f_code.co_freevars
-        yield SharedDefaultWritten(
-            Memory(written.id if form != "global" else holding.step.path), writing.event, form,  # type: ignore[arg-type]
-            writing.top.f_code.co_qualname, holding.step.path, stored_at(holding.step, writing.frames),
-            reads[0].place, "possible" if counts or handed_in or own else "proved",
-        )  # fmt: skip
-
-    def _again(self, writing: Writing, before: _Visit) -> bool:
-        """The same change of the same bytes, which nobody has written since: the changes add up."""
-        if writing.extent is None or writing.op in SETTLED:
-            return False
-        same = before.operands == signature(writing.args)
-        if not before.changed or same is not (writing.manner is Manner.TRANSFORMED):
-            return False
-        if writing.before is None or writing.before != self._left.get(writing.extent):
-            return False
-        return self._nothing_came_in(writing, before)
-
-    def _left_alone(self, writing: Writing, before: _Visit) -> bool:
-        """Nobody but such lines has written the bytes since this line changed them last."""
-        if not before.changed or writing.op in SETTLED or not _has_value(writing):
-            return False
-        return writing.before is not None and writing.before == self._left.get(writing.extent)  # type: ignore[arg-type]
-
-    def _nothing_came_in(self, writing: Writing, before: _Visit) -> bool:
-        """Since that visit only lines that bring in no data have written the memory."""
-        writes = self.recorder.ledger.writes.get(memory_of(writing.tensor) or 0, [])
-        sites = {w.site for w in writes if before.version is None or w.version > before.version}
-        return not sites & self._fed and sites <= self._pure
-
     # -- memory that NumPy writes --------------------------------------------------------------------
 
     def handed_out(self, tensor: Any, site: Site, how: str, census: Census, frames: list[FrameType]) -> Iterator[Event]:
@@ -221,14 +133,8 @@ class Outliving:
     def _held_by(self, writing: Writing, kind: str) -> Iterator[Holding]:
         assert writing.target is not None
         for holding in writing.census.of(writing.target):
-            if any(step.kind == kind for step in holding.step.up()):
-                yield holding
-
-    def _others(self, writing: Writing) -> Iterator[Holding]:
-        """Holders other than the frame's own names."""
-        assert writing.target is not None
-        for holding in writing.census.of(writing.target):
-            if holding.step.kind != "local":
+            # The default of a method is the function's, not an attribute of its class.
+            if next((step.kind for step in holding.step.up() if step.kind in ("default", "class")), "") == kind:
                 yield holding
 
 
@@ -289,31 +195,3 @@ def _asked_of_the_class(owner: str, name: str, writing: Writing) -> bool:
         if isinstance(node, ast.Attribute) and node.attr == name and syntax.text_of(node.value) in (owner, "cls"):
             return True
     return False
-
-
-def _is_parameter(writing: Writing, name: str) -> bool:
-    code = writing.top.f_code
-    return name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-
-def _has_value(writing: Writing) -> bool:
-    """Is the call that runs this function made for its value?"""
-    found = call_of(writing.frames[1]) if len(writing.frames) > 1 else None
-    return found is not None and not isinstance(found[1].parents.get(found[0]), ast.Expr)
-
-
-def _augments_places(writing: Writing) -> bool:
-    """`x[:, [0, 2]] -= 3` on what the function was given: places are changed by a number."""
-    if writing.op != "__setitem__" or writing.file is None or writing.node is None:
-        return False
-    if not _is_parameter(writing, root_name(writing.written)):
-        return False
-    statement = writing.file.statement(writing.node)
-    if not isinstance(statement, ast.AugAssign):
-        return False
-    value = value_of(statement.value, writing.top)
-    return isinstance(statement.value, ast.Constant) or is_exactly(value, (int, float))
-
-
-def _has_tensor(writing: Writing) -> bool:
-    return any(is_tensor(value) for value in writing.args[1:])

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchsan import compat
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
@@ -40,6 +41,9 @@ class Repeats:
         # Memory that objects in a container write through attributes of their own: shared by them, not kept of them.
         self._resources: set[int] = set()
         self._told: set[tuple[object, ...]] = set()
+        # The statements that were told to store one memory again and again, and the memories that they stored.
+        self._causes: set[tuple[str, int, int]] = set()
+        self._stored: dict[int, compat.WeakStorage] = {}
 
     def look(self, census: Census, frames: list[FrameType], writing: Writing | None = None) -> None:
         if writing is not None:
@@ -131,11 +135,35 @@ class Repeats:
         taken = stored_at(early.step, frames)
         used = taken if early.step.kind == "young" else _read_of(container, early, frames)
         sure: Sure = certainty if used is not None else "possible"
+        if self._is_known(early, taken, frames):
+            return
         if sure == "proved":
             self._told.add(key)
+            self._note_cause(early, taken)
         name = writing.name if written and writing is not None else ""
         shown = container if container == _container(late) else f"{container}` and `{_container(late)}"
         self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, used, "list", shown or "a list", entries, sure))
+
+    def _is_known(self, holding: Holding, taken: Line | None, frames: list[FrameType]) -> bool:
+        """Was the cause told before? The same container goes by other names where it is handed on to."""
+        if taken is not None and _spot(taken) in self._causes:
+            return True
+        if memory_of(holding.value) not in self._stored or holding.step.kind == "young":
+            return False
+        put = stored_at(holding.step, frames, bound=False)
+        return put is None or _spot(put) in self._causes
+
+    def _note_cause(self, holding: Holding, taken: Line | None) -> None:
+        memory = memory_of(holding.value)
+        if memory is not None:
+            self._stored[memory] = compat.WeakStorage(holding.value)
+        if taken is not None:
+            self._causes.add(_spot(taken))
+
+
+def _spot(line: Line) -> tuple[str, int, int]:
+    """A statement, whichever function it was looked up from."""
+    return line.place.path, line.place.line, line.place.column
 
 
 def _where_they_part(one: Holding, other: Holding) -> int | None:

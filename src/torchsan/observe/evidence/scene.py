@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -14,14 +14,17 @@ import torch
 from torchsan.model import Place
 from torchsan.model.events import Line, Write
 from torchsan.observe import expressions as syntax
+from torchsan.observe.compiled.lines import LineSite
 from torchsan.observe.constructors import constructor_of
 from torchsan.observe.holders.census import Census
 from torchsan.observe.holders.extents import Extent, contents, extent_of
 from torchsan.observe.holders.lineage import Ancestor, lineage
 from torchsan.observe.holders.manner import Manner, manner_of
 from torchsan.observe.holders.resolving import value_of
+from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.refusals import callers_of, whole_statement, written_name
 from torchsan.observe.sites import Site, frame_place
+from torchsan.observe.tensors import memory_of
 
 _detach = torch._C.TensorBase.detach
 
@@ -49,6 +52,11 @@ class Writing:
     def complete(self) -> bool:
         """Are the operands known? In the dispatcher only what is written is handed over."""
         return self.original is not None
+
+    @property
+    def compiled(self) -> bool:
+        """Is the line in a function that no frame stands for? It was traced, and runs in compiled code."""
+        return isinstance(self.site, LineSite)
 
     @cached_property
     def manner(self) -> Manner:
@@ -114,7 +122,21 @@ class Writing:
         """The expression whose memory the user's line writes; None when the write is inside a call."""
         if self.file is None or self.node is None or self.site.library is not None:
             return None
-        return syntax.written_expression(self.node, self.file)
+        found = syntax.written_expression(self.node, self.file)
+        return self._what_it_views(found) if isinstance(found, ast.Call) else found
+
+    def _what_it_views(self, call: ast.Call) -> ast.expr:
+        """`k` for `k.diagonal()`, if what `k` stands for has the memory that is written."""
+        at: ast.expr = call
+        while isinstance(at, ast.Call):
+            owner = at.func.value if isinstance(at.func, ast.Attribute) else None
+            inner = owner if owner is not None and not is_a(value_of(owner, self.top), ModuleType) else None
+            following = inner or next(iter(at.args), None)
+            if following is None:
+                return call
+            at = syntax.receiver(following)
+        value = value_of(at, self.top)
+        return at if is_tensor(value) and memory_of(value) == memory_of(self.tensor) else call
 
     @cached_property
     def lineage(self) -> list[Ancestor]:

@@ -386,7 +386,8 @@ class _Walk:
         if not _of_the_user(cls):
             return
         for name, item in list(class_members(cls).items()):
-            if not name.startswith("__"):
+            # Of what Python calls by itself, `__init__` and its kin, the defaults count as those of others do.
+            if not name.startswith("__") or type(item) is FunctionType:
                 item = item.__func__ if is_exactly(item, (staticmethod, classmethod)) else item
                 self._below(item, step, f".{name}", "class", cls, name)
 

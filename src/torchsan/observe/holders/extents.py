@@ -17,6 +17,8 @@ from torchsan.observe.tensors import is_plain
 
 # Above this many elements the question whether two strided views meet is answered by their bounds alone.
 MAX_EXACT = 4096
+# How many ways to the same byte are tried.
+MAX_TRIED = 512
 # Of large memory these many stretches are looked at.
 STRETCHES, STRETCH = 16, 4096
 _detach = torch._C.TensorBase.detach
@@ -51,14 +53,15 @@ class Extent:
     def folded(self) -> bool:
         """Do several elements share one place, as the rows of an expanded tensor and unfolded windows do?"""
         reach = 0
+        smaller: list[tuple[int, int]] = []
         for stride, n in sorted((abs(s), n) for n, s in zip(self.shape, self.strides, strict=True)):
-            if stride < reach + self.item:
-                return self._folded_exactly() if self.count <= MAX_EXACT else stride == 0
+            # Two elements that lie so many strides apart, and as many bytes by the smaller ones.
+            apart = range(1, min(n - 1, reach // stride) + 1) if stride else range(1)
+            if any(_sums_to(smaller, count * stride) for count in apart[:MAX_TRIED]):
+                return True
+            smaller.insert(0, (stride, n))
             reach += (n - 1) * stride
         return False
-
-    def _folded_exactly(self) -> bool:
-        return len(self.addresses()) < self.count
 
     def addresses(self) -> set[int]:
         """The address of each element."""
@@ -88,6 +91,20 @@ class Extent:
         if self.item == other.item and self.count <= MAX_EXACT and other.count <= MAX_EXACT:
             return other.addresses() <= self.addresses()
         return False
+
+
+def _sums_to(strides: list[tuple[int, int]], total: int, tried: int = 0) -> bool:
+    """Is the total a sum of these strides, largest first, each taken at most n - 1 times forth or back?"""
+    if not strides:
+        return total == 0
+    (stride, n), rest = strides[0], strides[1:]
+    if not rest:
+        return total % stride == 0 and abs(total) <= (n - 1) * stride
+    reach = sum((count - 1) * smaller for smaller, count in rest)
+    low, high = max(-(n - 1), -((reach - total) // stride)), min(n - 1, (total + reach) // stride)
+    if high - low + tried > MAX_TRIED:
+        return False  # too many ways: not known to be so
+    return any(_sums_to(rest, total - k * stride, tried + high - low) for k in range(low, high + 1))
 
 
 def holds_arrays(kind: type) -> bool:

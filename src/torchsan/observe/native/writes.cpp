@@ -9,6 +9,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
 #include <cstring>
@@ -27,7 +28,9 @@ using torch::jit::Stack;
 using namespace torchsan;
 
 // What Python says of a site (`arrive`).
-enum : int { NO_LOOK = 1 };
+enum : int { NO_LOOK = 1, FOLLOWED = 2 };
+// How many visits of a line that is followed are looked at.
+constexpr uint64_t MOST_FOLLOWED = 512;
 
 struct Record {
   int64_t before;
@@ -63,7 +66,7 @@ struct Site {
 // As it is kept: threads count their visits together.
 struct KeptSite {
   int32_t number = 0;
-  int flags = 0;
+  std::atomic<int> flags{0};
   std::atomic<uint64_t> visits{0};
 };
 
@@ -85,6 +88,8 @@ struct Story {
 // Memory of which `.data` was taken, and the tensor whose version should count its writes.
 struct Exposed {
   c10::weak_intrusive_ptr<c10::TensorImpl> original;
+  // While this is here, no other memory gets the address that this one is known by: the tensor may be given another.
+  c10::weak_intrusive_ptr<c10::StorageImpl> memory;
   int32_t site;
   int64_t told_before = -1;
   int64_t told_start = 0;
@@ -235,7 +240,10 @@ Site visit(const Located& at) {
   return Site{kept->number, kept->flags, kept->visits.fetch_add(1, std::memory_order_relaxed)};
 }
 
-bool worth_a_look(uint64_t visits) { return visits < 4 || (visits & (visits - 1)) == 0; }
+bool worth_a_look(uint64_t visits, int flags) {
+  if (flags & NO_LOOK) return false;
+  return visits < 4 || (visits & (visits - 1)) == 0 || ((flags & FOLLOWED) && visits < MOST_FOLLOWED);
+}
 
 uintptr_t memory_of(const at::Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
@@ -390,7 +398,34 @@ struct Token {
   }
 };
 
-void call_before(Token& token, int32_t op, const Site& site, const c10::SmallVector<Note, 2>& notes) {
+// Arguments of an op for Python. A number that torch has wrapped into a tensor is a number again.
+py::object shown_to_python(const at::Tensor& tensor) {
+  if (!tensor.defined()) return py::none();
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.device().is_cpu()) {
+    return py::reinterpret_steal<py::object>(torch::jit::toPyObject(c10::IValue(tensor.item())).release());
+  }
+  return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
+}
+py::object shown_to_python(const at::Scalar& number) { return torch::jit::toPyObject(c10::IValue(number)); }
+py::object shown_to_python(bool value) { return py::bool_(value); }
+py::object shown_to_python(const c10::IValue& value) {
+  return value.isTensor() ? shown_to_python(value.toTensor()) : torch::jit::toPyObject(value);
+}
+
+template <class Args>
+PyObject* arguments_of(const Args& args) {
+  try {
+    return args().release().ptr();
+  } catch (...) {
+    PyErr_Clear();  // an argument that Python has no form for
+    Py_RETURN_NONE;
+  }
+}
+
+template <class Args>
+void call_before(
+    Token& token, int32_t op, const std::string& overload, const Site& site, const c10::SmallVector<Note, 2>& notes,
+    const Args& args) {
   pybind11::gil_scoped_acquire gil;
   Inside inside;
   PyObject* tensors = PyTuple_New(static_cast<Py_ssize_t>(notes.size()));
@@ -398,8 +433,8 @@ void call_before(Token& token, int32_t op, const Site& site, const c10::SmallVec
     PyTuple_SET_ITEM(tensors, static_cast<Py_ssize_t>(i), THPVariable_Wrap(notes[i].tensor));
   }
   PyObject* said = PyObject_CallFunction(
-      state().before, "siOK", state().ops[static_cast<size_t>(op)].c_str(), site.number, tensors,
-      static_cast<unsigned long long>(site.visits));
+      state().before, "siOKsN", state().ops[static_cast<size_t>(op)].c_str(), site.number, tensors,
+      static_cast<unsigned long long>(site.visits), overload.c_str(), arguments_of(args));
   Py_DECREF(tensors);
   if (said == nullptr) throw_python();
   if (said == Py_None) {
@@ -431,8 +466,10 @@ void call_joined() {
 void refresh_ops();
 
 // Does the write, with everything around it. `counted`: does autograd give the op a node of its own?
-template <class Run>
-void perform(int32_t op, c10::SmallVector<Note, 2>& notes, bool counted, Run run) {
+// `args`: makes a tuple of the op's arguments, for a close look.
+template <class Run, class Args>
+void perform(
+    int32_t op, const std::string& overload, c10::SmallVector<Note, 2>& notes, bool counted, Run run, const Args& args) {
   Located at = locate(true);
   const bool guarded = state().guarded.load(std::memory_order_relaxed);
   // One step of an optimizer is one event, told elsewhere.
@@ -450,7 +487,7 @@ void perform(int32_t op, c10::SmallVector<Note, 2>& notes, bool counted, Run run
   }
   for (Note& note : notes) note.memory = memory_of(note.tensor);
   Token token;
-  if (guarded || (worth_a_look(site.visits) && !(site.flags & NO_LOOK))) call_before(token, op, site, notes);
+  if (guarded || worth_a_look(site.visits, site.flags)) call_before(token, op, overload, site, notes, args);
   run();
   for (const Note& note : notes) {
     Record record{before, version_of(note.tensor), 0, 0, at.layer, site.number, op, at.thread, moment};
@@ -484,7 +521,8 @@ bool perform_in_a_hurry(int32_t op, const at::Tensor& tensor, bool counted, Run 
   }
   const auto thread_id = static_cast<uint64_t>(thread->thread_id);
   if (thread_id != s.home && !s.threaded.load(std::memory_order_relaxed)) return false;
-  if (!(site->flags & NO_LOOK) && worth_a_look(site->visits.load(std::memory_order_relaxed))) return false;
+  const int flags = site->flags.load(std::memory_order_relaxed);
+  if (worth_a_look(site->visits.load(std::memory_order_relaxed), flags)) return false;
   site->visits.fetch_add(1, std::memory_order_relaxed);
   Record record{static_cast<int64_t>(at::sequence_number::peek()) - (counted ? 1 : 0), 0, 0, 0, 0, site->number, op,
                 thread_id, s.moment.fetch_add(1, std::memory_order_relaxed)};
@@ -515,7 +553,8 @@ struct PlainKernel;
 template <class... Rest>
 struct PlainKernel<at::Tensor&(at::Tensor&, Rest...)> final : c10::OperatorKernel {
   using Typed = c10::TypedOperatorHandle<at::Tensor&(at::Tensor&, Rest...)>;
-  PlainKernel(int32_t op, Typed handle) : op_(op), handle_(handle) {}
+  PlainKernel(int32_t op, std::string overload, Typed handle)
+      : op_(op), overload_(std::move(overload)), handle_(handle) {}
 
   at::Tensor& operator()(DispatchKeySet keys, at::Tensor& self, Rest... rest) {
     auto run = [&] {
@@ -534,18 +573,22 @@ struct PlainKernel<at::Tensor&(at::Tensor&, Rest...)> final : c10::OperatorKerne
     c10::SmallVector<Note, 2> notes;
     notes.emplace_back();
     notes.back().tensor = self;
-    perform(op_, notes, counted, run);
+    perform(op_, overload_, notes, counted, run, [&] {
+      return py::make_tuple(shown_to_python(self), shown_to_python(rest)...);
+    });
     return self;
   }
 
  private:
   int32_t op_;
+  std::string overload_;
   Typed handle_;
 };
 
 struct WriteKernel final : c10::OperatorKernel {
-  WriteKernel(int32_t op, std::vector<size_t> written, std::optional<c10::SafeKernelFunction> below)
-      : op_(op), written_(std::move(written)), below_(std::move(below)) {}
+  WriteKernel(
+      int32_t op, std::string overload, std::vector<size_t> written, std::optional<c10::SafeKernelFunction> below)
+      : op_(op), overload_(std::move(overload)), written_(std::move(written)), below_(std::move(below)) {}
 
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     if (off()) return go_on(op, keys, stack);
@@ -553,7 +596,12 @@ struct WriteKernel final : c10::OperatorKernel {
     bool counted = false;
     gather(op, *stack, notes, counted);
     if (notes.empty()) return go_on(op, keys, stack);
-    perform(op_, notes, counted, [&] { go_on(op, keys, stack); });
+    perform(op_, overload_, notes, counted, [&] { go_on(op, keys, stack); }, [&] {
+      const size_t count = op.schema().arguments().size();
+      py::tuple shown(count);
+      for (size_t i = 0; i < count; i++) shown[i] = shown_to_python((*stack)[stack->size() - count + i]);
+      return shown;
+    });
   }
 
  private:
@@ -595,6 +643,7 @@ struct WriteKernel final : c10::OperatorKernel {
   }
 
   int32_t op_;
+  std::string overload_;
   std::vector<size_t> written_;
   std::optional<c10::SafeKernelFunction> below_;
 };
@@ -646,7 +695,8 @@ bool wrap_plainly(const OperatorHandle& handle, const std::string& name, const s
   }
   try {
     auto typed = handle.typed<Signature>();
-    auto functor = std::make_unique<PlainKernel<Signature>>(op_number(name), typed);
+    auto functor = std::make_unique<PlainKernel<Signature>>(
+        op_number(name), c10::toString(handle.operator_name()), typed);
     handles().push_back(c10::Dispatcher::singleton().registerImpl(
         handle.operator_name(), DispatchKey::ADInplaceOrView,
         c10::KernelFunction::makeFromUnboxedFunctor<false, PlainKernel<Signature>>(std::move(functor)), std::nullopt,
@@ -678,7 +728,8 @@ void wrap(const OperatorHandle& handle) {
     wrapped()[full] = true;
     return;
   }
-  auto functor = std::make_unique<WriteKernel>(op_number(name), written_arguments(handle.schema()), std::move(below));
+  auto functor = std::make_unique<WriteKernel>(
+      op_number(name), full, written_arguments(handle.schema()), std::move(below));
   handles().push_back(c10::Dispatcher::singleton().registerImpl(
       handle.operator_name(), DispatchKey::ADInplaceOrView,
       c10::KernelFunction::makeFromBoxedFunctor<WriteKernel>(std::move(functor)), std::nullopt, nullptr, "torchsan"));
@@ -822,7 +873,10 @@ void expose(const at::Tensor& tensor) {
   } else {
     if (s.exposed.size() >= s.most_exposed) s.exposed.clear();
     s.exposed.emplace(
-        memory_of(tensor), Exposed{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), site.number});
+        memory_of(tensor),
+        Exposed{
+            c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
+            tensor.unsafeGetTensorImpl()->unsafe_storage().getWeakStorageImpl(), site.number});
   }
   s.any_exposed = true;
 }
@@ -860,12 +914,16 @@ PyObject* set_item(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     try {
       const Located at = locate(true);
       look = at.any && !at.step;
-      if (look) visits = visit(at).visits;
+      if (look) {
+        const Site site = visit(at);
+        visits = site.visits;
+        look = worth_a_look(visits, site.flags & ~NO_LOOK);
+      }
     } catch (...) {
       PyErr_Clear();
       look = false;
     }
-    if (look && worth_a_look(visits)) {
+    if (look) {
       PyObject* seen = PyLong_FromUnsignedLongLong(visits);
       PyObject* said = PyObject_CallFunctionObjArgs(look_at_index, self, args[0], args[1], seen, nullptr);
       Py_DECREF(seen);
@@ -894,6 +952,19 @@ py::object item_setter(py::object base, py::object look) {
       PyDescr_NewMethod(tensor_base, &set_item_method));
 }
 
+// Look at the next visits of a line, too, or no more.
+void follow(int32_t number, bool on) {
+  std::lock_guard<std::mutex> guard(state().lock);
+  for (auto& entry : state().sites) {
+    if (entry.second.number != number) continue;
+    if (on) {
+      entry.second.flags |= FOLLOWED;
+    } else {
+      entry.second.flags &= ~FOLLOWED;
+    }
+  }
+}
+
 int64_t exposed_at(uintptr_t memory) {
   std::lock_guard<std::mutex> guard(state().lock);
   auto found = state().exposed.find(memory);
@@ -914,6 +985,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("any_silent", &any_silent);
   m.def("data_getter", &data_getter);
   m.def("exposed_at", &exposed_at);
+  m.def("follow", &follow);
   m.def("expose", &expose);
   m.def("item_setter", &item_setter);
   m.def("moment", [] { return state().moment.fetch_add(1); });

@@ -28,6 +28,7 @@ from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.foreign_writes import lines_that_write
 from torchsan.observe.holders.census import Census, take_census
 from torchsan.observe.holders.extents import extent_of
+from torchsan.observe.holders.following import Following
 from torchsan.observe.holders.schedule import Schedule
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.ledger import Stepped, Written
@@ -43,8 +44,6 @@ from torchsan.observe.writing import worth_a_look
 # How many hold a gradient when no other path of backward needs it: in a hook the engine and the hook, in the backward
 # of a custom function that one alone.
 ALONE_IN_HOOK, ALONE_IN_BACKWARD = 2, 1
-# Visits of a line that transforms stored memory, which is followed for longer than others.
-FOLLOWED = 512
 LATE = 12
 _MAKING = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
@@ -75,7 +74,7 @@ class AliasWatch:
         self.repeats = Repeats(recorder, self.takings, self._last_write)
         # Lines at which another sensor has told of an alias already.
         self.told: set[tuple[CodeType, int]] = set()
-        self._followed: set[Site] = set()
+        self.following = Following()
         # The memories that were written last, at lines that were looked at.
         self._late: dict[int, compat.WeakStorage] = {}
         self._exposed: tuple[Site, str] | None = None
@@ -86,7 +85,7 @@ class AliasWatch:
 
     def follows(self, site: Site, seen: int) -> bool:
         """Is the next visit of this line to be looked at, too?"""
-        return seen < FOLLOWED and site in self._followed
+        return self.following.follows(site, seen)
 
     def before(
         self,
@@ -108,13 +107,29 @@ class AliasWatch:
         if self.recorder.backward is not None:
             self._gradient_edited(op, site, tensor, memory, frames[0])
             return None
-        if _keeps_its_own(tensor, frame) or not self.schedule.allows(site, due=worth_a_look(seen)):
+        if _keeps_its_own(tensor, frame):
+            return None
+        # In the dispatcher only what is written may be handed over, and that may be several.
+        known = args if original is not None else (tensor,)
+        writing = Writing(op, site, tensor, known, kwargs or {}, original, frame, frames, seen)
+        due = worth_a_look(seen)
+        if not due and self.following.follows(site):
+            if not self.outliving.stored.met(site, writing.extent):
+                return self._note(writing)
+            due = True  # the same bytes again: this is what the line is followed for
+            self.following.came_again(site)
+        if not self.schedule.allows(site, due=due):
             return None
         with self._looking():
-            # In the dispatcher only what is written is handed over, and that may be several.
-            known = args if original is not None else (tensor,)
-            writing = Writing(op, site, tensor, known, kwargs or {}, original, frame, frames, seen)
             return self._look(writing, memory) if writing.extent is not None else None
+
+    def _note(self, writing: Writing) -> Token | None:
+        """Of other bytes than before a line that is followed is only noted what it makes of them."""
+        if not self.schedule.notes() or writing.extent is None:
+            return None
+        with self._looking():
+            _ = writing.before
+            return Token(writing, [], [], None)
 
     def _look(self, writing: Writing, memory: int) -> Token:
         proof = self.proof.before(writing)
@@ -129,8 +144,8 @@ class AliasWatch:
         self.repeats.manners[memory] = writing.manner
         self.repeats.look(census, writing.frames, writing)
         self.operands.mark(census, {memory: writing.event})
-        if self.outliving.follows(writing):
-            self._followed.add(writing.site)
+        if self.outliving.stored.follows(writing):
+            self.following.begin(writing.site)
         _ = writing.before  # looked at now, compared after the write
         events = [*self._first(callers.events_of(writing)), *self._first(self.outliving.events_of(writing))]
         events += self._first(self.exchanges.windows(writing))

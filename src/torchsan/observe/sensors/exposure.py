@@ -72,7 +72,8 @@ class ExposureSensor:
         self.graph = graph
         graph.exposure = self
         # Memory of which `.data` was taken: the tensor whose version should have counted the writes.
-        self.exposed: dict[int, tuple[weakref.ref[torch.Tensor], Site]] = {}
+        # While we know the memory, weakly, no other gets its number: the tensor may be given another one.
+        self.exposed: dict[int, tuple[weakref.ref[torch.Tensor], Site, compat.WeakStorage]] = {}
         # The same by tensor, and what the last silent write of a memory was: a loop says the same again and again.
         self._by_tensor: dict[int, weakref.ref[torch.Tensor]] = {}
         self._told: dict[int, tuple[int, int, int]] = {}
@@ -133,7 +134,7 @@ class ExposureSensor:
         known = self.exposed[memory][0]() if memory in self.exposed else None
         # Of several tensors on one memory the one that takes part in a graph counts.
         if known is None or known is tensor or (tensor.requires_grad and not known.requires_grad):
-            self.exposed[memory] = (reference, site_of(frame))
+            self.exposed[memory] = (reference, site_of(frame), compat.WeakStorage(tensor))
 
     def _set_data(self, base: Any) -> Callable[[Any, Any], None]:
         def data(tensor: Any, value: Any) -> None:

@@ -1,0 +1,247 @@
+"""Stored data changed through a name of the function's own, the same way at every visit: the changes add up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from torchsan.model.events import Event, Memory, SharedDefaultWritten
+from torchsan.observe.evidence import callers, ownmade
+from torchsan.observe.evidence.scene import Writing, call_of
+from torchsan.observe.holders.census import Holding
+from torchsan.observe.holders.extents import Extent, contents, extent_of, version_of
+from torchsan.observe.holders.manner import SETTLED, Manner, signature
+from torchsan.observe.holders.reading import next_reads
+from torchsan.observe.holders.resolving import root_name, value_of
+from torchsan.observe.holders.storing import stored_at
+from torchsan.observe.objects import is_a, is_exactly, is_tensor
+from torchsan.observe.recorder import Recorder
+from torchsan.observe.sites import Site
+from torchsan.observe.tensors import memory_of
+
+MAX_VISITS = 4096
+# How many ways to change the same bytes are told apart.
+MAX_WAYS = 16
+
+
+@dataclass(slots=True)
+class _Visit:
+    """What a line did to some bytes the last time it came by."""
+
+    operands: object
+    changed: bool
+    # With which operands it came by, and how often the memory had been written then.
+    ways: dict[object, int | None] = field(default_factory=dict)
+    # What the bytes held when it came by: values that come back were put back.
+    found: set[int | None] = field(default_factory=set)
+
+
+class Stored:
+    def __init__(self, recorder: Recorder, reset_before: Callable[[Writing], bool]) -> None:
+        self.recorder = recorder
+        self._reset_before = reset_before
+        # Lines that were seen to change values without bringing in data, and lines that were seen to bring some.
+        self._pure: set[Site] = set()
+        self._fed: set[Site] = set()
+        self._visits: dict[tuple[int, Extent], _Visit] = {}
+        # What each stretch of memory held when an observed write had been made.
+        self._left: dict[Extent, int | None] = {}
+        # Memoised tables whose places were all equal when they were first met, as those of a counter are.
+        self._uniform: dict[Extent, bool] = {}
+
+    def follows(self, writing: Writing) -> bool:
+        """A line that transforms stored memory through a name of its own is looked at again and again."""
+        if writing.manner not in (Manner.TRANSFORMED, Manner.EDITED, Manner.ACCUMULATED):
+            return False
+        others = list(_others(writing)) if isinstance(writing.written, ast.Name) else []
+        # Parameters are there to be changed.
+        return any(h.step.outlives for h in others) and not any(is_a(h.value, torch.nn.Parameter) for h in others)
+
+    def met(self, site: Site, extent: Extent | None) -> bool:
+        """Has this line written these bytes before?"""
+        return (id(site), extent) in self._visits
+
+    def after(self, writing: Writing) -> None:
+        """Remember what was left."""
+        if _onto_itself(writing):
+            return
+        brings_none = writing.manner.of_the_value or _augments_places(writing) or ownmade.numbers(writing) is not None
+        (self._pure if brings_none else self._fed).add(writing.site)
+        if writing.extent is None or not isinstance(writing.written, ast.Name):
+            return
+        if len(self._visits) >= MAX_VISITS:
+            self._visits.clear()
+            self._left.clear()
+        now, operands = contents(writing.tensor), _operands(writing)
+        visit = self._visits.setdefault((id(writing.site), writing.extent), _Visit(None, False))
+        visit.operands, visit.changed = operands, now != writing.before
+        if visit.changed and len(visit.ways) < MAX_WAYS:
+            visit.ways.setdefault(operands, version_of(writing.tensor))
+        if visit.changed and len(visit.found) < MAX_WAYS:
+            visit.found.add(writing.before)
+        self._left[writing.extent] = now
+
+    def events_of(self, writing: Writing) -> Iterator[Event]:
+        """What is to be told if the write changes values."""
+        written = writing.written
+        if not isinstance(written, ast.Name) or writing.extent is None or writing.manner is Manner.REPLACED:
+            return
+        if writing.compiled:
+            yield from self._by_region(writing)
+            return
+        if writing.top.f_code.co_name == "<module>" or _onto_itself(writing):
+            return
+        others = [h for h in _others(writing) if h.step.outlives]
+        # The stored tensor itself may be handed in to be changed; a view of it is rather handed in for its values.
+        handed_in = _is_parameter(writing, written.id) and any(h.value is writing.tensor for h in others)
+        if not others or not is_tensor(writing.tensor) or is_a(writing.tensor, torch.nn.Parameter):
+            return
+        reads = next_reads(writing.top, written.id)
+        holding = min(others, key=lambda h: (h.step.kind == "local", h.step.depth))
+        cached = "cache" in {s.kind for s in holding.step.up()}
+        # A view that a function is given and hands back changed: what it is changed by need not be the same each time.
+        given = _is_parameter(writing, written.id) and not handed_in
+        manner = callers.manner_for_caller(writing) if given else writing.manner
+        of_the_value = manner.of_the_value or self._sample(writing, holding)
+        if not reads or not (cached or of_the_value) or (cached and self._reset_before(writing)):
+            return
+        counts = _counts(writing) and not (cached and not self._is_uniform(holding))
+        before = self._visits.get((id(writing.site), writing.extent))
+        if before is None or writing.before in before.found:
+            return
+        if not (cached or self._again(writing, before) or (given and self._left_alone(writing, before))):
+            return
+        form = "cache" if cached else "global" if holding.step.kind == "global" else "stored"
+        # A variable of the function around it is the closure's own state, and addressed as such.
+        own = written.id in writing.top.f_code.co_freevars
+        yield SharedDefaultWritten(
+            Memory(written.id if form != "global" else holding.step.path), writing.event, form,  # type: ignore[arg-type]
+            writing.top.f_code.co_qualname, holding.step.path, stored_at(holding.step, writing.frames),
+            reads[0].place, "possible" if counts or handed_in or own else "proved",
+        )  # fmt: skip
+
+    def _by_region(self, writing: Writing) -> Iterator[Event]:
+        """A compiled region changes stored memory that it was given a view of. What it brings in is not known."""
+        others = [h for h in _others(writing) if h.step.outlives and h.value is not writing.tensor]
+        before = self._visits.get((id(writing.site), writing.extent))  # type: ignore[arg-type]
+        if not others or before is None or not before.changed or is_a(writing.tensor, torch.nn.Parameter):
+            return
+        if writing.before is None or writing.before != self._left.get(writing.extent):  # type: ignore[arg-type]
+            return
+        # The innermost frame may be code that the compiler wrote, which stands at no call.
+        called = next((found for frame in writing.frames if (found := call_of(frame)) is not None), None)
+        if called is None or isinstance(called[1].parents.get(called[0]), ast.Expr):
+            return  # called for what it does
+        holding = min(others, key=lambda h: (h.step.kind == "local", h.step.depth))
+        yield SharedDefaultWritten(
+            Memory(root_name(writing.written)), writing.event, "stored", writing.place.function, holding.step.path,
+            stored_at(holding.step, writing.frames), called[2], "possible",
+        )  # fmt: skip
+
+    # -- the same change again ----------------------------------------------------------------------
+
+    def _again(self, writing: Writing, before: _Visit) -> bool:
+        """The same change of the same bytes, which nobody has written since: the changes add up."""
+        if writing.extent is None or writing.op in SETTLED or not before.changed:
+            return False
+        operands = _operands(writing)
+        if writing.manner is Manner.EDITED:
+            if before.operands == operands:
+                return False  # the same constants in the same places
+            since = before.ways.get(before.operands)
+        elif operands in before.ways:
+            since = before.ways[operands]
+        else:
+            return False
+        if writing.before is None or writing.before != self._left.get(writing.extent):
+            return False
+        return self._nothing_came_in(writing, since)
+
+    def _left_alone(self, writing: Writing, before: _Visit) -> bool:
+        """Nobody but such lines has written the bytes since this line changed them last."""
+        if not before.changed or writing.op in SETTLED or not _has_value(writing):
+            return False
+        return writing.before is not None and writing.before == self._left.get(writing.extent)  # type: ignore[arg-type]
+
+    def _nothing_came_in(self, writing: Writing, since: int | None) -> bool:
+        """Since that visit only lines that bring in no data have written the memory."""
+        writes = self.recorder.ledger.writes.get(memory_of(writing.tensor) or 0, [])
+        sites = {w.site for w in writes if since is None or w.version > since}
+        return not sites & self._fed and sites <= self._pure
+
+    def _sample(self, writing: Writing, holding: Holding) -> bool:
+        """A part of stored data, asked for by a data loader, and changed by a function of itself.
+
+        A state that moves on from what it was looks the same; but nobody loads a state in batches.
+        """
+        if writing.manner is not Manner.ACCUMULATED or holding.extent == writing.extent:
+            return False
+        return ownmade.is_fetched(writing.top) and ownmade.numbers(writing) is not None
+
+    def _is_uniform(self, holding: Holding) -> bool:
+        """Were all places of the table equal when it was first met?"""
+        known = self._uniform.get(holding.extent)
+        if known is None:
+            if len(self._uniform) >= MAX_VISITS:
+                self._uniform.clear()
+            known = self._uniform[holding.extent] = _all_equal(holding.value)
+        return known
+
+
+def _all_equal(value: object) -> bool:
+    if not is_tensor(value) or value.device.type != "cpu":
+        return True  # nothing is known of it
+    flat = torch._C.TensorBase.detach(value).reshape(-1)[:4096]
+    return bool((flat == flat[0]).all())
+
+
+def _others(writing: Writing) -> Iterator[Holding]:
+    """Holders other than the frame's own names."""
+    for holding in writing.census.of(writing.target) if writing.target is not None else ():
+        if holding.step.kind != "local":
+            yield holding
+
+
+def _operands(writing: Writing) -> object:
+    """What the values are changed by, to tell whether the next change is the same."""
+    numbers = ownmade.numbers(writing) if writing.manner is Manner.ACCUMULATED else None
+    return signature(writing.args) if numbers is None else numbers
+
+
+def _onto_itself(writing: Writing) -> bool:
+    """`x[1:] -= y` ends by giving `x[1:]` what it has."""
+    if writing.op != "__setitem__" or len(writing.args) < 3 or not is_tensor(writing.args[2]):
+        return False
+    return extent_of(writing.args[2]) == writing.target
+
+
+def _counts(writing: Writing) -> bool:
+    """A number is added: what is counted is meant to change."""
+    return writing.op in ("__iadd__", "__isub__", "add_", "sub_") and not any(map(is_tensor, writing.args[1:]))
+
+
+def _is_parameter(writing: Writing, name: str) -> bool:
+    code = writing.top.f_code
+    return name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _has_value(writing: Writing) -> bool:
+    """Is the call that runs this function made for its value?"""
+    found = call_of(writing.frames[1]) if len(writing.frames) > 1 else None
+    return found is not None and not isinstance(found[1].parents.get(found[0]), ast.Expr)
+
+
+def _augments_places(writing: Writing) -> bool:
+    """`x[:, [0, 2]] -= 3` on what the function was given: places are changed by a number."""
+    if writing.op != "__setitem__" or writing.file is None or writing.node is None:
+        return False
+    if not _is_parameter(writing, root_name(writing.written)):
+        return False
+    statement = writing.file.statement(writing.node)
+    if not isinstance(statement, ast.AugAssign):
+        return False
+    value = value_of(statement.value, writing.top)
+    return isinstance(statement.value, ast.Constant) or is_exactly(value, (int, float))

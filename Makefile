@@ -23,7 +23,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint native
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Where a C++ compiler is, tests of what is written run on both sensors; where none is, on the one in Python.
 native: $(STAMP)

@@ -1,8 +1,8 @@
 """What watching costs: plain eager, torchsan, anomaly mode and allow_mutation_on_saved_tensors in one run.
 
 Every round runs each variant once, in turn, so that whatever else the machine does hits all alike. Printed are
-medians of processor time (one thread), as ratios to plain eager; the second eager column is eager against itself, the
-noise to read the rest by.
+medians of processor time (one thread) and, behind the stroke, of the time on the wall, as ratios to plain eager; the
+second eager column is eager against itself, the noise to read the rest by.
 
 The first three workloads are ordinary training; the others write as often as a program can. torchsan is measured twice,
 with its native part (where that is built) and without.
@@ -274,9 +274,10 @@ VARIANTS: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
 }
 
 
-def measure(make: Callable[[], Callable[[], None]], repeats: int, rounds: int) -> dict[str, float]:
+def measure(make: Callable[[], Callable[[], None]], repeats: int, rounds: int) -> dict[str, tuple[float, float]]:
+    """Of each variant the ratios of processor time and of time on the wall."""
     step = make()
-    seconds: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in VARIANTS}
     step()
     for round_number in range(rounds + 1):
         # Each round begins with another variant: whoever comes first, or after an expensive one, has it harder.
@@ -286,16 +287,19 @@ def measure(make: Callable[[], Callable[[], None]], repeats: int, rounds: int) -
             gc.collect()
             with context():
                 step()  # the first step in a block pays for entering it
-                start = time.process_time()
+                start, wall = time.process_time(), time.perf_counter()
                 for _ in range(repeats):
                     step()
-                elapsed = time.process_time() - start
+                elapsed = (time.process_time() - start, time.perf_counter() - wall)
             if round_number:  # the first round warms up
                 seconds[name].append(elapsed)
     ratios = {}
     for name, times in seconds.items():
-        pairs = [t / e for t, e in zip(times, seconds["eager"], strict=True)]
-        ratios[name] = statistics.median(pairs)
+        pairs = list(zip(times, seconds["eager"], strict=True))
+        ratios[name] = (
+            statistics.median(mine[0] / eager[0] for mine, eager in pairs),
+            statistics.median(mine[1] / eager[1] for mine, eager in pairs),
+        )
     return ratios
 
 
@@ -315,7 +319,7 @@ def main() -> None:
     for name, (make, repeats) in WORKLOADS.items():
         if args.only in (None, name):
             ratios = measure(make, repeats, args.rounds)
-            print(f"{name:8}" + "".join(f"{ratios[v]:>15.2f}x" for v in VARIANTS), flush=True)
+            print(f"{name:8}" + "".join(f"{ratios[v][0]:>9.2f} /{ratios[v][1]:5.2f}" for v in VARIANTS), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,29 @@
   program fixed a size. Without them a refused size is told without torch's own word for the line.
 - `ShapeEnv._get_sloc`, called for every such relation: the user's line where torch's own code asked. Without it such
   relations are told without a line.
+- `TorchDispatchMode._should_skip_dynamo`: a mode that does not load the compiler. Where it is missing it is loaded.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 _SOURCE = re.compile(r"^L\['(\w+)'\](.*)\.size\(\)\[(\d+)\]$")
+
+
+class EagerDispatchMode(TorchDispatchMode):  # type: ignore[misc]
+    """A mode around eager code: torch keeps its compiler away from modes, and would load it (1 s) only for that."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return "torch._dynamo" in sys.modules
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ None of these modules is imported before the program has done so itself.
 - `torch._dynamo.output_graph.OutputGraph.call_user_compiler`: the graph of each region; required.
 - `torch._dynamo.guards.CheckFunctionManager`: which of our patches compiled code looks at; required.
 - `GraphModule._lineno_map`, `_prologue_start`: lines of graphs that run as Python; without them they are not known.
-- `torch._dynamo.trace_rules.add`: keeps dynamo from compiling our own functions; without it it may try.
+- `torch._dynamo.trace_rules.add`, `torch._dynamo.eval_frame.skip_code`: keep dynamo from compiling our own functions,
+  and those of our dataclasses, which are in no file; without them it may try.
 - `torch._functorch._aot_autograd.graph_compile._aot_stage2a_partition`: which values a region saves, and for which
   line; without it such saves are told without their line.
 - `torch._functorch.config.enable_autograd_cache`: off while regions are watched, since what comes from that cache was
@@ -24,7 +25,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FunctionType
+from functools import wraps
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -129,12 +131,41 @@ def release(held: Any) -> None:
         module.set_eval_frame(held)
 
 
+def untraced(method: Callable[..., Any]) -> Callable[..., Any]:
+    """For work of ours that the program's own frames may call while dynamo looks at what they call."""
+
+    @wraps(method)
+    def held(*args: Any, **kwargs: Any) -> Any:
+        before = hold()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            release(before)
+
+    return held
+
+
 def never_trace(package: str) -> None:
     """Compiled code calls our patches now and then: dynamo must run them as they are."""
     rules = dynamo("trace_rules")
     folder = getattr(sys.modules.get(package), "__path__", [""])[0]
     if rules is not None and folder and not any(str(known).startswith(folder) for known in rules.SKIP_DIRS):
         rules.add(package)
+    skip = getattr(dynamo("eval_frame"), "skip_code", None)
+    if skip is not None:
+        for code in _written_for(package):
+            skip(code)
+
+
+def _written_for(package: str) -> Iterator[CodeType]:
+    """Methods that the standard library wrote for classes of a package, which are in none of its files."""
+    for name, module in list(sys.modules.items()):
+        if not name.startswith(f"{package}."):
+            continue
+        for cls in [value for value in list(vars(module).values()) if type(value) is type]:
+            for member in list(vars(cls).values()):
+                if isinstance(member, FunctionType) and member.__code__.co_filename == "<string>":
+                    yield member.__code__
 
 
 AOT_MODULE = "torch._functorch._aot_autograd.graph_compile"

@@ -102,6 +102,11 @@ def sends_buffers(ddp: Any) -> bool:
     return usual and bool(torch.distributed.get_rank(ddp.process_group) == 0)
 
 
+def is_joining(ddp: Any) -> bool:
+    """Is it inside `with Join([ddp])`?"""
+    return bool(getattr(getattr(ddp, "_join_config", None), "enable", False))
+
+
 def group_name(group: Any) -> str:
     try:
         return str(group.group_name)

@@ -80,7 +80,7 @@ def test_a_capture_is_reported_before_and_faithful_after(case: Path) -> None:
     verify: Any = torchsan.verify
     about = _about(case)
     factory = about["factory"].removeprefix(":")
-    before = verify(*runpy.run_path(str(case / "before.py"))[factory](), budget=30)
-    after = verify(*runpy.run_path(str(case / "after.py"))[factory](), budget=30)
+    before = verify(*runpy.run_path(str(case / "before.py"))[factory](), budget=3600)
+    after = verify(*runpy.run_path(str(case / "after.py"))[factory](), budget=3600)
     assert about["code"] in [finding.code for finding in before.alarms]
     assert after.findings == []

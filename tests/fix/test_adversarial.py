@@ -232,3 +232,150 @@ def test_statements_do_not_cross_what_touches_the_same_state(mend):
     texts = [mended.candidate.result().text for mended in outcome.mends if mended.candidate is not None]
     for text in texts:
         assert text.index("opt.step()") < text.index("opt.zero_grad()")
+
+
+PAINTED = """
+import torch
+
+
+@torch.no_grad()
+def window(canvas):
+    return canvas[1:3], 1
+
+
+class Painter(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = torch.nn.Parameter(torch.ones(1))
+        self.colour = torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self):
+        canvas = self.base * torch.ones(4)
+        part, where = window(canvas)
+        part += self.colour
+        return canvas
+
+
+painter = Painter()
+opt = torch.optim.SGD(painter.parameters(), lr=0.1)
+for _ in range(3):
+    loss = (painter() - torch.tensor([1.0, 2.0, 3.0, 4.0])).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+print(painter.colour.detach())
+"""
+
+
+def test_what_autograd_no_longer_sees_is_no_fix(mend):
+    """Parameters that begin at zero and are cut off stay at zero: everything agrees, since nothing is learnt."""
+    assert not any(mended.proved for mended in mend(PAINTED).mends)
+
+
+SMOOTH = """
+import torch
+
+torch.manual_seed(0)
+step = torch.nn.Linear(3, 3)
+opt = torch.optim.SGD(step.parameters(), lr=0.1)
+for _ in range(3):
+    z, jump = torch.tanh(step(torch.ones(2, 3))), 0.0
+    for _ in range(2):
+        before = z
+        z += 0.5 * torch.sin(step(z))
+        jump = jump + (z - before).pow(2).mean()
+    loss = z.pow(2).mean() + jump
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item(), jump.item())
+"""
+
+
+def test_a_write_that_two_faults_share_is_mended_for_both(mend):
+    """The healed run alone would call `before = z` after the write right: the distance to itself, which is zero."""
+    outcome = mend(SMOOTH)
+    assert outcome.mends
+    assert all(mended.proved for mended in outcome.mends)
+    text = outcome.mends[-1].candidate.result().text
+    assert "z = z + 0.5 * torch.sin(step(z))\n        jump" in text
+
+
+CARRIED = """
+import torch
+
+torch.manual_seed(0)
+cell, head = torch.nn.GRU(3, 4), torch.nn.Linear(4, 1)
+opt = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.3)
+state = None
+for _ in range(3):
+    out, state = cell(torch.randn(5, 2, 3), state)
+    loss = head(out).pow(2).mean()
+    opt.zero_grad()
+    loss.backward(retain_graph=True)
+    opt.step()
+    print(loss.item())
+"""
+# The same by hand, without an optimizer.
+CARRIED_BY_HAND = """
+import torch
+
+torch.manual_seed(0)
+w = torch.randn(4, 4, requires_grad=True)
+state = torch.ones(2, 4)
+for _ in range(3):
+    state = torch.tanh(state @ w)
+    loss = state.pow(2).mean()
+    loss.backward(retain_graph=True)
+    with torch.no_grad():
+        w -= 0.1 * w.grad
+        w.grad = None
+    print(loss.item())
+"""
+
+
+@pytest.mark.parametrize("source", [CARRIED, CARRIED_BY_HAND], ids=["optimizer", "by hand"])
+def test_a_gradient_through_two_states_of_the_weights_proves_nothing(mend, source):
+    """Copies of the weights equal the healed run, which goes back to the first step; a cut may be what is meant."""
+    outcome = mend(source)
+    assert outcome.mends
+    assert not any(mended.proved for mended in outcome.mends), outcome.mends[0].verdict
+
+
+BORROWED = """
+import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+data = torch.randn(6, 3)
+
+def attacked(x):
+    found = MADE
+    for _ in range(2):
+        (way,) = torch.autograd.grad(net(found).pow(2).sum(), found)
+        WRITE
+    return found.detach()
+
+for _ in range(3):
+    worst = attacked(data[:4])
+    loss = net(data).pow(2).mean() + net(worst).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+"""
+
+
+@pytest.mark.parametrize("made", ["x.detach().requires_grad_()", "torch.nn.Parameter(x)"])
+@pytest.mark.parametrize(
+    "write",
+    ["found += 0.1 * way.sign()", "found[:2] += 0.1 * way[:2].sign()", "found[:2].add_(0.1 * way[:2].sign())"],
+)
+def test_a_refused_write_to_borrowed_memory_is_not_made(mend, made, write):
+    """Under no_grad the write would be what the line says, and would change the data that the leaf was taken from."""
+    outcome = mend(BORROWED.replace("WRITE", write).replace("MADE", made))
+    assert outcome.mends
+    for mended in outcome.mends:
+        assert not mended.proved or "no_grad" not in mended.candidate.title, mended.verdict

@@ -12,6 +12,9 @@ from torchsan.fix.engine import Engine
 from torchsan.fix.trial import Trial
 from torchsan.rules import all_rules
 
+# Seconds; no machine is so slow that a variant is left out.
+BUDGET = 3600.0
+
 
 class Captured:
     """Captures in this process: a fresh interpreter for each trial would take minutes."""
@@ -30,7 +33,7 @@ class Captured:
                 with open(self.path, "wb") as file:
                     file.write(changed[self.path].raw)
             linecache.clearcache()
-            return trial_of(CaptureRequest(f"{self.path}:make", [self.method], 20.0))
+            return trial_of(CaptureRequest(f"{self.path}:make", [self.method], BUDGET))
         except Exception as error:
             return Trial(error=f"{type(error).__name__}: {error}")
         finally:

@@ -216,6 +216,12 @@ FOOLERS: dict[str, tuple[str, tuple[str, str]]] = {
         "print(sum(float((b - a).abs().sum()) for a, b in collect(Env(), 4)))\n",
         ("kept.append((obs, after))", "kept.append((obs.clone(), after.clone()))"),
     ),
+    "a statement put in before the write, and a caller that did not run": (
+        "import sys, torch\ndef damp(v, factor):\n    v.mul_(factor)\n    return v\n"
+        "def replay(v):\n    damp(v, 0.5)\n    return v\nk = torch.rand(4, requires_grad=True)\n"
+        "if '--replay' in sys.argv:\n    print(replay(k.detach()))\ndamp(torch.tanh(k * 2), k).sum().backward()\n",
+        ("    v.mul_(factor)\n", "    v = v.clone()\n    v.mul_(factor)\n"),
+    ),
     "the other kind of exit": (
         NET
         + "import sys\ndef step(x):\n    h = net(x)\n    h *= 0.5\n    return head(h), float(h.detach().abs().sum())\n"

@@ -465,6 +465,18 @@ opt.step()  # mutates
 second.backward()
 """
 
+HAZARDS["default_written_by_region"] = """
+@torch.compile(backend=BACKEND)
+def smooth(frame, rate: float, level=torch.zeros(5)):
+    rise = torch.relu(frame - level)
+    level.lerp_(frame, rate)  # mutates
+    return rise.sum()
+
+with torch.no_grad():
+    for recording in torch.rand(3, 4, 5).unbind():
+        print([smooth(frame, 0.3).item() for frame in recording])
+"""
+
 CLEAN = {}
 
 CLEAN["plain_training"] = """

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 import torch._dynamo  # DDP loads it: once here instead of once in every rank
+from resting import Rest
 
 from torchsan.model import Report
 from torchsan.processes import child
@@ -25,7 +26,10 @@ from torchsan.processes.options import RunOptions
 from torchsan.processes.reading import read_folder
 from torchsan.processes.session import Session
 
+# Seconds in which no rank does anything, see `resting`.
 PATIENCE = 60.0
+AFTER_TOLD = 5.0
+AFTER_FAILURE = 3.0
 
 
 def free_port() -> int:
@@ -85,7 +89,7 @@ def _be_rank(rank: int, world: int, port: int, program: Path, folder: Path, watc
 def run_ranks(
     program: Path, world: int = 2, *, watched: bool = True, patience: float = PATIENCE, folder: Path | None = None
 ) -> Ranks:
-    """Run a program on so many ranks to its end; a rank that takes too long is told to end, then killed."""
+    """Run a program on so many ranks to its end; ranks that all rest for so long are told to end, then killed."""
     port = free_port()
     folder = folder or program.parent / f"{program.stem}-{'watched' if watched else 'plain'}-{port}"
     folder.mkdir(exist_ok=True)
@@ -106,41 +110,33 @@ def run_ranks(
                     sys.stdout.flush()
                 os._exit(status)
         children.append(pid)
-    statuses = _wait(children, time.monotonic() + patience)
+    statuses = _wait(children, patience)
     outputs = [(folder / f"{rank}.out").read_text() for rank in range(world)]
     return Ranks(statuses, outputs, merge(read_folder(str(folder))))
 
 
-def _wait(children: list[int], until: float) -> list[int]:
-    """The statuses of all; as a launcher does, the others are told to end when one fails or time is up."""
+def _wait(children: list[int], patience: float) -> list[int]:
+    """The statuses of all; as a launcher does, the others are told to end when one fails or nothing moves any more."""
     statuses: dict[int, int] = {}
-    told = 0.0
+    rest, told = Rest(), False
     while len(statuses) < len(children):
         for pid in children:
             if pid not in statuses:
                 done, status = os.waitpid(pid, os.WNOHANG)
                 if done:
                     statuses[pid] = os.waitstatus_to_exitcode(status)
-        now = time.monotonic()
-        if told and now > told + 5:
-            _signal(children, statuses, signal.SIGKILL)
-        elif not told and (now > until or (any(statuses.values()) and _left_alone(statuses, now))):
-            told = now
-            _signal(children, statuses, signal.SIGTERM)
-        time.sleep(0.01)
+                    rest = Rest()
+        waiting = [pid for pid in children if pid not in statuses]
+        rested = rest.look(waiting)
+        if told and rested > AFTER_TOLD:
+            _signal(waiting, signal.SIGKILL)
+        elif not told and rested > (AFTER_FAILURE if any(statuses.values()) else patience):
+            rest, told = Rest(), True
+            _signal(waiting, signal.SIGTERM)
+        time.sleep(0.02)
     return [statuses[pid] for pid in children]
 
 
-_failed_at: dict[int, float] = {}
-
-
-def _left_alone(statuses: dict[int, int], now: float) -> bool:
-    """Some time has gone by since a rank failed: the others cannot end by themselves."""
-    first = next(pid for pid, status in statuses.items() if status)
-    return now > _failed_at.setdefault(first, now) + 3
-
-
-def _signal(children: list[int], statuses: dict[int, int], number: int) -> None:
-    for pid in children:
-        if pid not in statuses:
-            os.kill(pid, number)
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        os.kill(pid, number)

@@ -939,4 +939,72 @@ RIGHT = {
             with torch.no_grad():
                 row.clamp_(-0.1, 0.1)
     """,
+    "an optimizer that counts in its group and rescales gradients": """
+        class Rescaled(torch.optim.Optimizer):
+            def __init__(self, params, lr=0.1):
+                super().__init__(params, dict(lr=lr, step=0))
+
+            @torch.no_grad()
+            def step(self):
+                for group in self.param_groups:
+                    group["step"] += 1
+                    group["rate"] = group["lr"] / group["step"]
+                    for p in group["params"]:
+                        grad = p.grad
+                        grad.copy_(grad * 0.5)
+                        p.add_(grad, alpha=-group["rate"])
+
+        fit(nn.Linear(4, 2), steps=8, make=Rescaled)
+    """,
+    "an optimizer that works on a copy of higher precision": """
+        class Master(torch.optim.Optimizer):
+            def __init__(self, params, lr=0.1):
+                super().__init__(params, dict(lr=lr))
+
+            def step(self):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        grad = p.grad.data.float()
+                        exact = p.data.float()
+                        exact.mul_(0.99)
+                        exact.add_(grad, alpha=-group["lr"])
+                        p.data.copy_(exact)
+
+        fit(nn.Linear(4, 2), steps=8, make=Master)
+    """,
+    "running statistics beside a count": """
+        def train():
+            seen = {"mean": torch.zeros(4), "var": torch.ones(4), "n": 0}
+            net = nn.Linear(4, 2)
+            opt = torch.optim.SGD(net.parameters(), 0.1)
+            for i in range(10):
+                batch = torch.randn(8, 4)
+                seen["n"] += 1
+                seen["last"] = float(i)
+                seen["mean"].copy_(seen["mean"] + (batch.mean(0) - seen["mean"]) / seen["n"])
+                seen["var"].copy_(0.9 * seen["var"] + 0.1 * batch.var(0))
+                loss = net((batch - seen["mean"]) / seen["var"].sqrt()).pow(2).mean()
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+
+        train()
+    """,
+    "one buffer for all batches": """
+        def train():
+            net = nn.Linear(4, 2)
+            opt = torch.optim.SGD(net.parameters(), 0.1)
+            state = {"batch": torch.empty(8, 4), "losses": []}
+            for i in range(10):
+                state["step"] = i
+                state["batch"].copy_(torch.randn(8, 4))
+                loss = net(state["batch"]).pow(2).mean()
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+                state["losses"].append(loss.item())
+            print(state["step"], state["losses"][-1])
+
+        train()
+    """,
 }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import compiled_sharing
 import pytest
 import torch
 from compiled_programs import CLEAN, HAZARDS, SETUP
 
+HAZARDS = {**HAZARDS, **compiled_sharing.HAZARDS}
+CLEAN = {**CLEAN, **compiled_sharing.CLEAN}
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

@@ -12,6 +12,7 @@ from tests.observe.generated_calls import TRIES, arguments, mutable_ops, stderr_
 
 import torchsan
 from torchsan.observe.api import current
+from torchsan.observe.sensors.writes import WriteSensor
 from torchsan.observe.tensors import memory_of
 
 
@@ -80,7 +81,7 @@ def test_every_write_is_seen_with_its_line(sensor, capsys):
         warnings.simplefilter("ignore")
         if sensor == "python":
             # Which functions a program calls with `out=` is read off its code; here their names are made up as we go.
-            source = current()._sensors[2].source  # type: ignore[union-attr]
+            source = next(one for one in current()._sensors if isinstance(one, WriteSensor)).source  # type: ignore[union-attr]
             for op in ops:
                 name = op._schema.name.partition("::")[2]
                 if has("function", op) and not name.endswith("_"):

@@ -13,6 +13,7 @@ import torchsan
 from torchsan.observe import native
 from torchsan.observe.api import current
 from torchsan.observe.ledger import MAX_MEMORIES, MAX_STEPS
+from torchsan.observe.sensors.exposure import ExposureSensor
 from torchsan.observe.timing import Share
 
 # Multiples of the 512 passes after which old writes are forgotten, so that like is compared with like.
@@ -47,12 +48,13 @@ def records() -> dict[str, int]:
     assert recorder is not None
     ledger = recorder.ledger
     part = native.load()
+    exposure = next(one for one in recorder._sensors if isinstance(one, ExposureSensor))
     found = {
         "log": sum(map(len, ledger.log.raw.values())),
         "silent": sum(map(len, ledger.silent.values())),
         "steps": len(ledger.steps),
         "passes": len(ledger.passes),
-        "exposed": len(recorder._sensors[1].exposed),  # type: ignore[attr-defined]
+        "exposed": len(exposure.exposed),
     }
     if part is not None:
         found |= {f"native {key}": value for key, value in part.counts().items()}

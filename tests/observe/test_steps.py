@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+import torchsan
+from torchsan.observe import api
 from torchsan.observe.steps import OptimizerStep, StepHooks
+from torchsan.observe.tensors import memory_of
 
 
 class Outer(torch.optim.SGD):
@@ -83,3 +86,50 @@ def test_nothing_is_heard_after_the_end(heard):
     hooks.close()
     torch.optim.SGD([_weight()], lr=0.1).step()
     assert steps == []
+
+
+def test_nothing_is_heard_while_nobody_watches():
+    watching, heard = [False], []
+    hooks = StepHooks(heard.append, lambda: watching[0])
+    hooks.before.append(heard.append)
+    hooks.install()
+    try:
+        optimizer = torch.optim.SGD([_weight()], lr=0.1)
+        optimizer.step()
+        assert heard == []
+        watching[0] = True
+        optimizer.step()
+        assert len(heard) == 1
+    finally:
+        hooks.close()
+
+
+def test_a_parameter_that_is_given_other_memory_is_known_by_it_at_the_next_step():
+    weights = [_weight(), _weight()]
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    with torchsan.watch():
+        recorder = api._current
+        optimizer.step()
+        before = recorder.ledger.steps[-1].memories
+        assert before == {memory_of(w) for w in weights}
+        optimizer.step()
+        assert recorder.ledger.steps[-1].memories is before  # nothing has changed: nothing is asked again
+        weights[0].data = torch.ones(3)
+        optimizer.step()
+        assert recorder.ledger.steps[-1].memories == {memory_of(w) for w in weights} != before
+        optimizer.param_groups[0]["params"][1] = weights[1] = _weight()
+        optimizer.step()
+        assert recorder.ledger.steps[-1].memories == {memory_of(w) for w in weights}
+
+
+def test_only_lines_that_this_recorder_has_met_are_counted():
+    x = torch.ones(2, requires_grad=True)
+    with torchsan.watch():
+        earlier = (x * 2).sum()
+    with torchsan.watch():
+        recorder = api._current
+        later = (x * 3).sum()
+        later.backward()
+        lines = {site.place.line for site in recorder.met}
+    assert earlier is not None
+    assert lines == {test_only_lines_that_this_recorder_has_met_are_counted.__code__.co_firstlineno + 6}

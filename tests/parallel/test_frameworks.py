@@ -118,7 +118,7 @@ def test_two_ranks_of_a_framework(tmp_path: Path, framework: str) -> None:
         importlib.import_module({"transformers": "transformers.trainer"}.get(framework, framework))
     path = tmp_path / "train.py"
     path.write_text(HEAD.lstrip("\n") + PROGRAMS[framework])
-    plain, watched = run_ranks(path, watched=False, patience=90), run_ranks(path, patience=90)
+    plain, watched = run_ranks(path, watched=False), run_ranks(path)
     assert plain.statuses == [0, 0], plain.outputs
     assert watched.statuses == [0, 0], watched.outputs
     assert [_weights(text) for text in watched.outputs] == [_weights(text) for text in plain.outputs]

@@ -198,6 +198,71 @@ for step in range(3):
 dist.destroy_process_group()
 """
 
+# Every rank has a part of its own, which DDP was told to leave alone.
+OWN_PART = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shared = torch.nn.Linear(3, 3)
+        self.own = torch.nn.Linear(3, 2)
+        torch.nn.init.uniform_(self.own.weight, -1 - rank, 1)
+
+    def forward(self, x):
+        return self.own(self.shared(x))
+
+net = Model()
+DDP._set_params_and_buffers_to_ignore_for_model(net, ["own.weight", "own.bias"])
+ddp = DDP(net)
+optimizer = torch.optim.Adam(ddp.parameters(), lr=0.1)
+for step in range(6):
+    optimizer.zero_grad()
+    ddp(torch.randn(4, 3) + rank).square().mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+# One rank has fewer batches, and shadows what the other does in the rest.
+JOINED = """
+from torch.distributed.algorithms.join import Join
+
+ddp = DDP(torch.nn.Linear(3, 2))
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+for epoch in range(2):
+    with Join([ddp]):
+        for step in range(7 - 3 * rank):
+            optimizer.zero_grad()
+            ddp(torch.randn(4, 3) + rank).square().mean().backward()
+            optimizer.step()
+    count = torch.ones(1)
+    dist.all_reduce(count)
+dist.destroy_process_group()
+"""
+
+# DDP copies the buffers of one net before each of its calls; what is handed to the call has nothing to do with them.
+ADVERSARIES = """
+class Trainer:
+    def __init__(self):
+        self.maker = DDP(torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)))
+        self.judge = DDP(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1)))
+        self.of_judge = torch.optim.Adam(self.judge.parameters(), lr=0.01)
+
+    def noise(self):
+        return torch.randn(8, 2)
+
+    def step(self):
+        fake = self.maker(self.noise()).detach()
+        on_real = self.judge(torch.randn(8, 3) + rank)
+        on_fake = self.judge(fake)
+        self.of_judge.zero_grad()
+        (on_fake.sigmoid().mean() - on_real.sigmoid().mean()).backward()
+        self.of_judge.step()
+
+trainer = Trainer()
+for step in range(8):
+    trainer.step()
+dist.destroy_process_group()
+"""
+
 PROGRAMS = {
     "outer": OUTER,
     "unfinished": UNFINISHED,
@@ -208,6 +273,9 @@ PROGRAMS = {
     "hooked": HOOKED,
     "waited": WAITED,
     "counted": COUNTED,
+    "own part": OWN_PART,
+    "joined": JOINED,
+    "adversaries": ADVERSARIES,
 }
 
 

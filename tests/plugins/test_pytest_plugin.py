@@ -184,11 +184,11 @@ class Net(torch.nn.Module):
 
 
 def test_branch(torchsan_verify):
-    torchsan_verify(Net(), (torch.ones(3),), methods=["jit.trace"], budget=20)
+    torchsan_verify(Net(), (torch.ones(3),), methods=["jit.trace"], budget=3600)
 
 
 def test_straight(torchsan_verify):
-    report = torchsan_verify(torch.nn.ReLU(), (torch.ones(3),), methods=["jit.trace"], budget=20)
+    report = torchsan_verify(torch.nn.ReLU(), (torch.ones(3),), methods=["jit.trace"], budget=3600)
     assert report.captures
 """
 

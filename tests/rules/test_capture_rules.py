@@ -29,7 +29,7 @@ def load(text: str, path: Path) -> ModuleType:
 
 def verified(text: str, path: Path) -> Report:
     model, args = load(text, path).make()
-    return torchsan.verify(model, args, methods=["jit.trace", "export"], budget=300)
+    return torchsan.verify(model, args, methods=["jit.trace", "export"], budget=3600)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)

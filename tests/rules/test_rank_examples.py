@@ -15,7 +15,7 @@ RULES = [rule for rule in all_rules().values() if rule.family == "4"]
 def run(folder: Path, source: str, ranks: int) -> Ranks:
     path = folder / "program.py"
     path.write_text(source)
-    return run_ranks(path, ranks, patience=30 if ranks > 1 else 120)
+    return run_ranks(path, ranks, patience=8)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)

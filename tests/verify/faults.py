@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import torch
 from torch import nn
 from torch.nn import functional
@@ -58,6 +59,21 @@ class GroupsBySize(nn.Module):
     def forward(self, x):
         kernel = torch.ones(1, 1, 3, 3).repeat(x.size(1), 1, 1, 1)
         return functional.conv2d(x, kernel, groups=x.size(1))  # <- TS304
+
+
+class GroupsByName(nn.Module):
+    """The size is used rightly by `view`, too: only where torch takes a plain number is it frozen."""
+
+    def forward(self, x, weight):
+        b, c, h, w = x.shape
+        weight = weight.view(b * c, 1, 3, 3)
+        out = functional.conv2d(
+            x.view(1, b * c, h, w),
+            weight,
+            padding=1,
+            groups=b * c,  # <- TS304
+        )
+        return out.view(b, c, h, w)
 
 
 class TwoScales(nn.Module):
@@ -147,6 +163,33 @@ class TableOfDtype(nn.Module):
         return table
 
 
+class UnusedTable(nn.Module):
+    """The capture leaves out the first table, which must not be taken for the second."""
+
+    def forward(self, x):
+        torch.zeros_like(x[:, :1])
+        steps = torch.arange(x.size(0))
+        table = torch.zeros(x.size(0), 2, dtype=x.dtype)  # <- TS312
+        table[:, 0] = x.sum(1) + steps
+        return table
+
+
+class SizeByNumPy(nn.Module):
+    def forward(self, x):
+        number = numpy.prod(x.shape)  # <- TS304
+        return x.flatten().topk(int(number) // 2)[0].mean()
+
+
+class WithLength(nn.Module):
+    def forward(self, x):
+        return {"sums": x.cumsum(1), "length": x.shape[1] + 0}
+
+
+class LengthAndBranch(nn.Module):
+    def forward(self, x):
+        return (x + 1 if x.sum() > 0 else x - 1), x.shape[1] + 0
+
+
 class Unwritten(nn.Module):
     def forward(self, x):
         room = torch.empty(x.shape[0], 4)
@@ -181,6 +224,7 @@ CASES = [
     (Rebound, (_fixed(4, 3),), "jit.trace"),
     (SizeOfData, (_fixed(4, 3),), "jit.trace"),
     (GroupsBySize, (_fixed(2, 3, 8, 8),), "jit.trace"),
+    (GroupsByName, (_fixed(2, 3, 8, 8), _fixed(2, 3, 3, 3)), "jit.trace"),
     (TwoScales, (_fixed(2, 4, 8, 8), _fixed(2, 4, 4, 4)), "jit.trace"),
     (TokensOfMap, (_fixed(2, 16, 3), _fixed(2, 3, 4, 4)), "jit.trace"),
     (InnocentItem, (_fixed(4, 3), _fixed(2)), "jit.trace"),
@@ -192,4 +236,6 @@ CASES = [
     (WrappingPointer, (_fixed(4, 3),), "export"),
     (AskedWhileTracing, (_fixed(4, 3),), "jit.trace"),
     (TableOfDtype, (_fixed(4, 3),), "export"),
+    (UnusedTable, (_fixed(4, 3),), "jit.trace"),
+    (SizeByNumPy, (_fixed(4, 4),), "jit.trace"),
 ]

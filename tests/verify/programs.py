@@ -267,3 +267,21 @@ class OnlyForOneNumber(nn.Module):
 def known_to_the_author():
     example, other = (torch.randn(3, 4), torch.tensor(2)), (torch.randn(5, 4), torch.tensor(3))
     return OnlyForOneNumber().eval(), example, [other, (torch.randn(7, 4), torch.tensor(31337))]
+
+
+class Reparametrised(torch.nn.Module):
+    """Carries a computed weight, which `copy.deepcopy` refuses, and a branch that a trace freezes."""
+
+    def __init__(self):
+        super().__init__()
+        self.direction = torch.nn.Parameter(torch.randn(2, 2))
+        self.weight = self.direction / self.direction.norm()
+
+    def forward(self, x):
+        self.weight = self.direction / self.direction.norm()
+        return self.weight @ x if x.mean() > 0 else -self.weight @ x
+
+
+def reparametrised():
+    torch.manual_seed(0)
+    return Reparametrised(), (torch.ones(1, 2, 5),)

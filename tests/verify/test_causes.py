@@ -24,6 +24,8 @@ from torchsan.errors import UsageError
 from torchsan.model import Capture, Report
 from torchsan.verify import before_capture, child, on_the_spot
 from torchsan.verify.compare import Tolerance, tensor_difference
+from torchsan.verify.probe import short
+from torchsan.verify.sizes import Dimension
 from torchsan.verify.subject import Subject
 from torchsan.verify.timing import OutOfTime, time_limit, watchdog
 from torchsan.verify.truth import Truth
@@ -113,6 +115,43 @@ def test_sizes_that_hang_together_are_found() -> None:
     truth.explore(values=2)
     axes = {axis for dimension in truth.sizes.dimensions for axis in dimension.axes}
     assert {(0, 2), (0, 3), (1, 2), (1, 3)} <= axes
+
+
+def test_a_counterexample_is_not_shrunk_to_a_size_that_exporters_refuse_anyway() -> None:
+    half = Dimension(((0, 2), (1, 2)), 8, "map", units=(2, 1))
+    subject = Subject(faults.TwoScales(), (faults._fixed(2, 4, 8, 8), faults._fixed(2, 4, 4, 4)), {})
+    assert half.reaches_one(subject, 2)
+    assert not half.reaches_one(subject, 4)
+
+
+def test_a_number_that_is_a_tensor_in_the_capture_is_compared_by_value() -> None:
+    report = judged(faults.WithLength, (faults._fixed(4, 3),), "jit.trace")
+    assert report.captures[0].outcome == "faithful", report.captures[0].reason
+
+
+def test_a_program_fails_by_what_differs_and_not_by_a_number_that_became_a_tensor() -> None:
+    origin = (
+        "from tests.verify import faults\n"
+        "model, args, kwargs = faults.LengthAndBranch(), (faults._fixed(4, 3).abs(),), {}"
+    )
+    report = judged(faults.LengthAndBranch, (faults._fixed(4, 3).abs(),), "jit.trace", origin=origin)
+    done = subprocess.run([sys.executable, "-c", report.captures[0].counterexample], capture_output=True, text=True)
+    assert "Tensor-likes are not close" in done.stderr
+
+
+def test_sizes_are_shown_as_numbers() -> None:
+    assert (short(torch.tensor(3)), short(3), short((2, 3))) == ("3", "3", "(2, 3)")
+
+
+def test_looking_for_unwritten_memory_does_not_load_the_compiler() -> None:
+    program = (
+        "import sys, torch\nfrom tests.verify import faults\n"
+        "from torchsan.verify.subject import Subject\nfrom torchsan.verify.uninitialised import reads_uninitialised\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+        "assert reads_uninitialised(Subject(faults.Unwritten(), (faults._fixed(4, 3),), {})) is not None\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_what_a_budget_leaves_out_is_named() -> None:

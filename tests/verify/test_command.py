@@ -25,8 +25,9 @@ def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run("-m", "torchsan", "verify", *arguments)
 
 
-def test_an_unfaithful_trace_exits_1_and_its_counterexample_reproduces_by_itself() -> None:
-    done = verify(f"{PROGRAMS}:narrow_branch", "--method", "jit.trace", "--format", "json")
+@pytest.mark.parametrize("factory", ["narrow_branch", "reparametrised"])
+def test_an_unfaithful_trace_exits_1_and_its_counterexample_reproduces_by_itself(factory: str) -> None:
+    done = verify(f"{PROGRAMS}:{factory}", "--method", "jit.trace", "--format", "json")
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""
     report = json.loads(done.stdout)

@@ -133,3 +133,27 @@ def test_a_compiled_model_is_captured_as_what_it_was_made_from():
     subject = as_subject(torch.compile(plain, backend="aot_eager"), (torch.randn(4, 3),), None, 0, "model = make()")
     assert subject.model is plain
     assert subject.origin.endswith("model = model._orig_mod")
+
+
+@torch.compiler.disable
+def _product(x, weight):
+    return x @ weight
+
+
+class Failing(nn.Module):
+    """A write through `.data` counts as one where it is compiled, and not in eager."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(3))
+
+    def forward(self, x):
+        h = _product(x, self.weight)
+        self.weight.data.mul_(0.5)
+        return h * 2
+
+
+def test_gradients_that_only_eager_has_count_as_wrong():
+    facts = _facts(Failing())
+    assert facts.gradients == "fail"
+    assert "eager computes them" in facts.departs

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import torchsan
 from tests.verify import programs
 from torchsan.verify import before_capture, on_the_spot
 from torchsan.verify.subject import identical, tensors_of
@@ -65,6 +66,19 @@ def test_the_live_module_is_left_alone_and_its_change_is_told() -> None:
     traced = torch.jit.trace(torch.nn.BatchNorm1d(3), args, check_trace=False)
     on_the_spot("torch.jit.trace", torch.jit.trace, (model, args), {}, traced)
     assert all(identical(after[name], value) for name, value in tensors_of(model).items())
+
+
+def test_who_captured_is_told_rightly() -> None:
+    """What the program captured is its own module: no copy was made of it."""
+    model, args = torch.nn.BatchNorm1d(3), (torch.randn(4, 3),)
+    before = before_capture("torch.jit.trace", (model, args), {})
+    traced = torch.jit.trace(model, args, check_trace=False)
+    findings = on_the_spot("torch.jit.trace", torch.jit.trace, (model, args), {}, traced, before=before)
+    (told, *_) = [finding for finding in findings if finding.code == "TS311"]
+    assert not any("copy" in note for note in told.notes)
+    by_us = torchsan.verify(torch.nn.BatchNorm1d(3), args, methods=["jit.trace"]).findings
+    (told, *_) = [finding for finding in by_us if finding.code == "TS311"]
+    assert any("copy" in note for note in told.notes)
 
 
 @pytest.mark.parametrize("rubbish", [(), (None,), (3, 4, 5), ("model", {})])

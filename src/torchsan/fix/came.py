@@ -109,9 +109,12 @@ def _shared(a: str, b: str) -> int:
 
 
 def innermost(source: Source, region: Range) -> ast.stmt | None:
-    """The statement in which a region begins."""
-    spans = [n for n in ast.walk(source.tree) if isinstance(n, ast.stmt) and source.start(n) <= region[0]]
-    return max((n for n in spans if region[0] < source.end(n)), key=source.start, default=None)
+    """The statement in which a region begins: of whole lines, the first on them and not what is around them."""
+    at = region[0]
+    while source.text[at : at + 1] in (" ", "\t"):
+        at += 1
+    spans = [n for n in ast.walk(source.tree) if isinstance(n, ast.stmt) and source.start(n) <= at]
+    return max((n for n in spans if at < source.end(n)), key=source.start, default=None)
 
 
 def scope(source: Source, node: ast.AST) -> Function | ast.ClassDef | None:

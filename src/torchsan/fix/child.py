@@ -9,7 +9,8 @@ import pickle
 import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,24 @@ def perform(request: Request, kind: type[Recording] | None = None) -> Trial:
     return trial
 
 
+@contextmanager
+def _pools_ending(threads: list[threading.Thread]) -> Iterator[None]:
+    """Workers of a pool that nobody shut down wait for ever; at the end of a program python sends them home."""
+    pools: Any = sys.modules.get("concurrent.futures.thread")
+    queues = getattr(pools, "_threads_queues", {})
+    waiting = [queues[thread] for thread in threads if thread in queues]
+    if not waiting or not hasattr(pools, "_shutdown"):
+        yield
+        return
+    before, pools._shutdown = pools._shutdown, True
+    try:
+        for queue in waiting:
+            queue.put(None)
+        yield
+    finally:
+        pools._shutdown = before
+
+
 class AtExit:
     """What python does when a script has ended: it waits for its threads, then calls what was left for the exit."""
 
@@ -102,12 +121,14 @@ class AtExit:
 
     def after(self, run: Callable[..., Any], *given: Any) -> Any:
         self._patches.set(atexit, "register", self._noted)
+        others = set(threading.enumerate())
         try:
             code = run(*given)
         finally:
             self._patches.remove()
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
+        started = [thread for thread in threading.enumerate() if thread not in others and not thread.daemon]
+        with _pools_ending(started):
+            for thread in started:
                 thread.join(LONGEST_WAIT)
         for function, args, kwargs in reversed(self._calls):
             function(*args, **kwargs)

@@ -26,6 +26,8 @@ class Use:
     recorded: dict[int, int] = field(default_factory=dict)
     # The first call of each pass, for leaves that custom functions hide from autograd.
     seen: dict[int, int] = field(default_factory=dict)
+    # The passes in which it was used while gradients were recorded, also by a call that failed.
+    graded: set[int] = field(default_factory=set)
 
     def moment(self, window: int) -> int | None:
         return self.recorded.get(window, self.seen.get(window))

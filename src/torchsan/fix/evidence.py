@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from torchsan.fix.cases import ASTRIDE, LEAVES, SHARED, cuts, made_in_forward, other_losses, shared_as_well
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
 from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, Case, Verdict
@@ -20,8 +21,6 @@ from torchsan.fix.trial import Mode, Trial
 from torchsan.model import Finding
 
 Run = Callable[[dict[str, Source], Mode], Trial]
-# One memory where two were meant: the truth is the run in which the holder keeps its value.
-SHARED = {"TS107", "TS203", "TS204", "TS205", "TS208", "TS210"}
 # The losses are right as functions of the parameters, before and after.
 SAME_FUNCTION = {"TS103", "TS104", "TS107", "TS109", "TS202", "TS206"}
 # It matters when steps are taken: with steps that leave parameters alone all must be the same.
@@ -34,6 +33,7 @@ RETAINED = "the run in which graphs are kept for later passes"
 HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS108", "TS111", "TS201"} | set(HEALED_ON_RANKS)
 LITERAL = "the run in which the refused write is made"
 KEPT = "the run in which each holder keeps its value"
+HEALED_AND_KEPT = "the run in which saved values are kept and each holder keeps its value"
 # Nodes that must have piled up, and the share of them that may be left where graphs are let go.
 LEAST_GROWTH, STILL = 20, 0.3
 AS_IT_IS = "those of the program as it is"
@@ -71,7 +71,7 @@ class Evidence:
             verdict = self._by_reference(case)
             if verdict is not None:
                 return verdict
-        if code in SHARED and not _made_in_forward(case):
+        if code in SHARED and not made_in_forward(case):
             verdict = self._by_holders(case)
             if verdict is not None:
                 return verdict
@@ -88,6 +88,9 @@ class Evidence:
     def _by_reference(self, case: Case) -> Verdict | None:
         assert case.reference is not None
         code = case.target.code
+        verdict = self._by_both(case) if code in HEALED_IS_TRUE else None
+        if verdict is not None:
+            return verdict
         # A cut takes gradients away that no optimizer took: all that it computes with must be the same.
         how = How(fewer=code in CUTTING, values=code != "TS105")
         problem = self._differs(case.reference, case.after, how, case)
@@ -96,8 +99,12 @@ class Evidence:
         if problem:
             self._other = f"it is not {against}: {problem}"
             return Verdict("dropped", problem) if code in BY_REFERENCE else None
+        if case.reference.astride:
+            return _unproved(ASTRIDE)
         if code == "TS105" and loss_comes_late(case.old, case.target):
             return _unproved("the loss may be meant for the weights before the step or for those after it")
+        if self._reaches_others(case):
+            return _unproved(f"{told(case.after, LITERAL)}, but that write also changes what the leaf was made from")
         words = f"runs; {told(case.after, against)}"
         if code in HEALED_IS_TRUE or not case.after.passes:
             return Verdict("proved", words, equal=True)
@@ -106,6 +113,39 @@ class Evidence:
         if problem:
             return Verdict("runs", f"runs, not proved: {told(case.after, LITERAL)}, but {problem}", equal=True)
         return Verdict("proved", f"{words}, and {measured}", equal=True)
+
+    def _reaches_others(self, case: Case) -> bool:
+        """Torch refused the write, so that nobody saw it change the data of which a leaf is a second name."""
+        if case.target.code not in LEAVES:
+            return False
+        assert case.reference is not None
+        self.tell("running it with leaves that have their memory to themselves")
+        return bool(compare(case.reference, self.run(dict(self.changed), "apart"), How(restless=self.restless)))
+
+    def _by_both(self, case: Case) -> Verdict | None:
+        """The write also moves another name of the memory: the healed run has that fault still.
+
+        The truth is the run in which saved values are kept and the other holder keeps its value as well.
+        """
+        assert case.reference is not None
+        shared = shared_as_well(case)
+        runs = [run for finding in shared for run in self._kept_runs(finding, "heal")]
+        runs = [(edited, kept) for edited, kept in runs if not kept.failed and kept.copies]
+        for edited, kept in runs:
+            if not compare(case.reference, kept, How(more=True, restless=self.restless)):
+                continue  # nothing that is compared hangs on it
+            if kept.copies_written:
+                return _unproved("the holder writes the memory, too, so that sharing it may be meant")
+            problem = self._differs(kept, case.after, How(more=True, fewer=True), case)
+            if problem:
+                return Verdict("dropped", f"not as if {case.target.code} and {shared[0].code} were gone: {problem}")
+            chance = self._by_chance(case, edited, "shaken")
+            if chance:
+                return _unproved(chance)
+            return Verdict("proved", f"runs; {told(case.after, HEALED_AND_KEPT)}; so with other numbers")
+        if shared and not runs:
+            return _unproved(f"the same write is a fault of another kind, too ({shared[0].code})")
+        return None
 
     def _differs(self, expected: Trial, got: Trial, how: How, case: Case) -> str:
         """What differs, but for what differs between two runs of one program."""
@@ -123,7 +163,7 @@ class Evidence:
         for edited, kept in self._kept_runs(case.target):
             if kept.failed or not kept.copies:
                 continue
-            seen = compare(case.before, kept, How(more=True, restless=self._restless or Restless()))
+            seen = compare(case.before, kept, How(more=True, restless=self.restless))
             if not seen:
                 why = "with a copy for each holder of the memory nothing that was compared changes"
                 verdict = verdict or _unproved(why)
@@ -140,29 +180,27 @@ class Evidence:
                 return Verdict("proved", words)
         return verdict
 
-    def _kept_runs(self, target: Finding) -> Iterator[tuple[dict[str, Source], Trial]]:
+    def _kept_runs(self, target: Finding, mode: Mode = "watch") -> Iterator[tuple[dict[str, Source], Trial]]:
         """One for each way of making copies, made when it is asked for."""
         self._kept = {} if self._kept is None else self._kept
-        made = self._kept.setdefault(target.key, [])
+        made = self._kept.setdefault((mode, *target.key), [])
         yield from made
         for number, edited in enumerate(keeping_sources(target, self.sources)):
             if number >= len(made):
                 self.tell("running it with a copy for each holder")
-                made.append((edited, self.run({**self.changed, **edited}, "watch")))
+                made.append((edited, self.run({**self.changed, **edited}, mode)))
                 yield made[-1]
 
-    def _by_chance(self, case: Case, edited: dict[str, Source]) -> str:
-        """Whether the two are the same only for the numbers of this run."""
+    def _by_chance(self, case: Case, edited: dict[str, Source], mode: Mode = "shaken watch") -> str:
+        """Whether the two are the same only for the numbers of this run. `mode`: how the one with copies is run."""
         self.tell("running both with other numbers")
-        kept, after = self._shaken(case, edited, "shaken watch")
+        kept = self.run({**self.changed, **edited}, mode)
+        after = self.run({**self.changed, case.new.path: case.new}, "shaken watch")
         if kept.made != after.made:
-            kept, after = self._shaken(case, edited, "shaken alike")
+            kept = self.run({**self.changed, **edited}, "shaken alike")
+            after = self.run({**self.changed, case.new.path: case.new}, "shaken alike")
         problem = "" if kept.failed else compare(kept, after, How(more=True, fewer=True, restless=self.restless))
         return f"with other numbers it is not as if each holder kept its value: {problem}" if problem else ""
-
-    def _shaken(self, case: Case, edited: dict[str, Source], mode: Mode) -> tuple[Trial, Trial]:
-        kept = self.run({**self.changed, **edited}, mode)
-        return kept, self.run({**self.changed, case.new.path: case.new}, mode)
 
     # -- autocast -----------------------------------------------------------------------------------
 
@@ -210,21 +248,20 @@ class Evidence:
     def _same_function(self, case: Case) -> tuple[str, str]:
         """Steps set parameters to fixed values: then all losses must be those of the program as it is."""
         before, after = self._both(case, "scramble")
-        problem = _other_losses(before, after)
+        problem = other_losses(before, after)
         many = len(before.passes)
         return problem, f"{many} loss{'es' * (many != 1)} for the same parameters are as they were, and "
 
     def _same_when_frozen(self, case: Case) -> tuple[str, str]:
         """Steps leave parameters alone: then it does not matter whether a loss is computed before or after them."""
         before, after = self._both(case, "frozen")
-        problem = _other_losses(before, after)
+        problem = other_losses(before, after)
         if not problem and case.target.code == "TS105":
             # Elsewhere the healed run itself may have other gradients: a graph has to be cut, a write was not seen.
-            problem = compare(before, after, How(fewer=True, restless=self._restless or Restless()))
+            problem = compare(before, after, How(fewer=True, restless=self.restless))
             problem = f"with steps that leave parameters alone, {problem}" if problem else ""
-        what = (
-            "everything that can be compared" if case.target.code == "TS105" else f"each of {len(before.passes)} losses"
-        )
+        all_of_it = case.target.code == "TS105"
+        what = "everything that can be compared" if all_of_it else f"each of {len(before.passes)} losses"
         return problem, f"with steps that leave parameters alone {what} equals the healed run, and "
 
     def _both(self, case: Case, mode: Mode) -> tuple[Trial, Trial]:
@@ -236,10 +273,13 @@ class Evidence:
     def _slopes(self, case: Case) -> tuple[str, str]:
         """What was measured, or why it proves nothing."""
         self.tell("measuring gradients by differences of losses")
-        found = self.run({**self.changed, case.new.path: case.new}, "slopes").slopes
+        trial = self.run({**self.changed, case.new.path: case.new}, "slopes")
+        found, hidden = trial.slopes, [one.unseen for one in trial.leaf_uses]
         if not found or not any(one.tried for one in found):
             return "", "its gradients could not be measured by differences of losses"
-        cut = _cuts(case)
+        if self._hidden(case, hidden):
+            return "", "it takes parameters out of autograd's sight that the program computed gradients for"
+        cut = cuts(case)
         if not all(one.agree(cut=cut) for one in found):
             return "", "its gradients do not agree with differences of losses"
         count = sum(len(one.tried) for one in found)
@@ -247,30 +287,12 @@ class Evidence:
         passes = f"{len(found)} backward pass{'es' * (len(found) != 1)}"
         return f"gradients of {leaves} leaves agree with {count} differences of losses over {passes}", ""
 
-
-def _other_losses(before: Trial, after: Trial) -> str:
-    if before.failed or after.failed or not before.passes or len(before.passes) != len(after.passes):
-        return "its losses cannot be compared with those of the program as it is"
-    for number, (want, have) in enumerate(zip(before.passes, after.passes, strict=True), 1):
-        equal = len(want.roots) == len(have.roots)
-        if not equal or not all(a.equals(b) for a, b in zip(want.roots, have.roots, strict=True)):
-            return f"for the same parameters loss {number} has another value"
-    return ""
-
-
-def _cuts(case: Case) -> bool:
-    """Does a pass reach fewer leaves than it did, or than in the healed run?"""
-    for known in (case.before, case.reference):
-        pairs = zip(known.passes, case.after.passes, strict=False) if known is not None else ()
-        if any(len(now.leaves) < len(was.leaves) for was, now in pairs):
-            return True
-    return case.reference is None and len(case.after.passes) > len(case.before.passes)
-
-
-def _made_in_forward(case: Case) -> bool:
-    """Torch made the write, and only backward could not pass it: what the program then computed is known."""
-    fails_late = any(span.role == "needed" for span in case.target.spans)
-    return case.target.code == "TS107" and fails_late and case.reference is not None and not case.reference.failed
+    def _hidden(self, case: Case, unseen: list[frozenset[int]]) -> bool:
+        """Were leaves used for gradients, up to where the program failed, that are in no graph now?"""
+        if not any(unseen):
+            return False
+        before = self.run(dict(self.changed), "slopes").leaf_uses
+        return any(was.graded & now for was, now in zip(before, unseen, strict=False))
 
 
 def _unproved(why: str) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -77,6 +78,42 @@ class Literal(TorchFunctionMode):  # type: ignore[misc]
             result = func(*plain, *args[1:], **kwargs)
         # `x += 1` binds what comes back.
         return args[0] if isinstance(result, torch.Tensor) and args else result
+
+
+class Apart(Literal):
+    """Refused writes are made, but to memory that the leaf has to itself: who else held it keeps its value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own: dict[int, weakref.ref[torch.Tensor]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs)
+        if getattr(func, "__name__", "") == "requires_grad_":
+            self._give_memory(result)
+        return result
+
+    def _unseen(self, func: Any, args: Any, kwargs: Any) -> Any:
+        written = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if written is not None and written._base is not None:
+            self._give_memory(written._base, written)
+        else:
+            self._give_memory(written)
+        return super()._unseen(func, args, kwargs)
+
+    def _give_memory(self, leaf: Any, view: torch.Tensor | None = None) -> None:
+        """Once for each leaf: what is taken from it later is meant to be its memory."""
+        if not isinstance(leaf, torch.Tensor) or not (leaf.is_leaf and leaf.requires_grad):
+            return
+        known = self._own.get(id(leaf))
+        if known is not None and known() is leaf:
+            return
+        start = leaf.storage_offset()
+        memory = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+        leaf.data = memory.copy_(leaf.data)
+        self._own[id(leaf)] = weakref.ref(leaf)
+        if view is not None:
+            view.data = memory.as_strided(view.shape, view.stride(), view.storage_offset() - start)
 
 
 def _known_to_autograd(value: Any) -> Any:

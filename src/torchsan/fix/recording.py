@@ -152,12 +152,14 @@ class Recording:
         if self._tape is not None:
             trial.passes, trial.steps, trial.kept = self._tape.passes, self._tape.steps, self._tape.kept
             trial.stopped = trial.stopped or self._tape.stopped
+            trial.astride = self._tape.astride.found
             if not trial.error and not trial.stopped:
                 trial.ends = [*self._tape.endings.found(variables, result), *self._outlets.found()]
             trial.idle = self._tape.endings.idle()
         if self._coverage is not None:
             trial.ran, trial.again = self._coverage.found()
         trial.slopes = [slopes for extra in self._extras for slopes in getattr(extra, "found", ())]
+        trial.leaf_uses = [uses for extra in self._extras for uses in getattr(extra, "leaf_uses", ())]
         for extra in self._extras:
             trial.made.update(getattr(extra, "made_by_call", {}))
         trial.copies = self._copies.copies if self._copies is not None else 0
@@ -201,6 +203,7 @@ def _extras(mode: Mode) -> list[Any]:
         "shaken": [literal.Literal, shaking.Shaken],
         "shaken watch": [shaking.Shaken],
         "shaken alike": [lambda: shaking.Shaken(numbered=False)],
+        "apart": [literal.Apart],
         "uncached": [literal.Uncached],
         "slopes": [slopes.Meter],
         "memory": [],

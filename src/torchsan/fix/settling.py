@@ -12,7 +12,7 @@ from torchsan.fix.compare import How, compare, told
 from torchsan.fix.evidence import HEALED, Evidence
 from torchsan.fix.identity import keeps_definitions
 from torchsan.fix.outcome import Mend, Outcome
-from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Kind, Verdict
+from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict
 from torchsan.fix.sharing import still_shared
 from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Alias, Trial
@@ -51,7 +51,7 @@ def settle(engine: Engine, outcome: Outcome) -> None:
 
 def _steps(engine: Engine, last: Trial, outcome: Outcome) -> None:
     """Edits that were but a step towards a clean program count only if the steps after them led there."""
-    whole = ""
+    whole: Verdict | None = None
     for mend in outcome.accepted:
         assert mend.verdict is not None
         if last.failed:
@@ -62,20 +62,25 @@ def _steps(engine: Engine, last: Trial, outcome: Outcome) -> None:
             mend.verdict = Verdict("proved", mend.verdict.words, equal=True)
         elif mend.verdict.kind == "progress":
             whole = whole or _as_a_whole(engine, last, outcome)
-            kind: Kind = "proved" if whole.startswith("together") else "runs"
-            mend.verdict = Verdict(kind, whole)
+            mend.verdict = whole
+    for mend in outcome.accepted:
+        if mend.verdict is whole is not None and not all(other.proved for other in outcome.accepted):
+            mend.verdict = Verdict("runs", "runs, not proved: it was tried together with an edit that is not proved")
 
 
-def _as_a_whole(engine: Engine, last: Trial, outcome: Outcome) -> str:
+def _as_a_whole(engine: Engine, last: Trial, outcome: Outcome) -> Verdict:
     """All edits together against the program as it was, with saved values kept and refused writes made."""
     codes = {mend.finding.code for mend in outcome.accepted}
     if codes <= BY_REFERENCE | MAYBE_BY_REFERENCE:
         first = engine.first_reference()
-        if not first.failed and not compare(first, last, How()):
+        if not first.failed and not first.astride and not compare(first, last, How()):
             slopes = engine.trial(dict(engine.changed), "slopes").slopes if last.passes else []
             if not last.passes or (slopes and all(one.agree() for one in slopes)) or codes <= BY_REFERENCE:
-                return f"together with the other edits it runs; {told(last, HEALED)}"
-    return _weighed(engine, last, outcome) or "runs, not proved: the fault is gone together with the other edits"
+                return Verdict("proved", f"together with the other edits it runs; {told(last, HEALED)}", equal=True)
+    words = _weighed(engine, last, outcome)
+    if words:
+        return Verdict("proved", words)
+    return Verdict("runs", "runs, not proved: the fault is gone together with the other edits")
 
 
 def _weighed(engine: Engine, last: Trial, outcome: Outcome) -> str:

@@ -21,7 +21,7 @@ from torch.utils import _pytree
 from torchsan import compat
 from torchsan.fix.directions import Asked, Use, directions, loss_of, told_by_autograd
 from torchsan.fix.tape import among, asked_for, reach
-from torchsan.fix.trial import Slope, Slopes
+from torchsan.fix.trial import LeafUses, Slope, Slopes
 from torchsan.fix.twins import Question, Twin
 from torchsan.observe.patches import Patches
 from torchsan.observe.program import StopProgram
@@ -100,6 +100,9 @@ class Meter(TorchFunctionMode):  # type: ignore[misc]
             if leaves and reads and self._opened != self._window and torch.is_grad_enabled():
                 self._open()
             used = [self._used(leaf) for leaf in leaves]
+            if torch.is_grad_enabled():
+                for use in used:
+                    use.graded.add(self._window)
         result = func(*args, **(kwargs or {}))
         if used and torch.is_grad_enabled() and _is_recorded(result):
             for use in used:
@@ -127,6 +130,17 @@ class Meter(TorchFunctionMode):  # type: ignore[misc]
             for parameter, value in zip(parameters, self._question.steps.get(self._stepped, ()), strict=False):
                 parameter.data.copy_(value)
         self._stepped += 1
+
+    @property
+    def leaf_uses(self) -> list[LeafUses]:
+        """For every pass, and for one that did not come to its backward."""
+        found = []
+        for window in range(self._window + 1):
+            recorded = frozenset(use.number for use in self._uses.values() if window in use.recorded)
+            seen = frozenset(use.number for use in self._uses.values() if window in use.seen)
+            graded = frozenset(use.number for use in self._uses.values() if window in use.graded)
+            found.append(LeafUses(graded, seen - recorded))
+        return found
 
     # -- passes -------------------------------------------------------------------------------------
 

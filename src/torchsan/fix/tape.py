@@ -10,6 +10,7 @@ import torch
 import torch.autograd
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from torchsan.fix.astride import Astride
 from torchsan.fix.digests import digest
 from torchsan.fix.endings import Endings
 from torchsan.fix.keeping import is_copy
@@ -37,6 +38,7 @@ class Tape:
         self.steps: list[Step] = []
         self._taken: dict[int, int] = {}
         self.stopped = False
+        self.astride = Astride()
         self.endings = Endings()
         self._patches = Patches()
         self._run: Any = None
@@ -59,9 +61,13 @@ class Tape:
         if kwargs.get("accumulate_grad", True):
             leaves = among(leaves, asked_for(args))
         self.kept.append(kept)
+        if self.retain:
+            self.astride.before(tensors)
         if self.retain and len(args) > 1:
             args = (args[0], True, *args[2:])
         result = self._run(outputs, *args, **kwargs)
+        if self.retain:
+            self.astride.after(leaves)
         entries = _entries(len(self.passes))
         found = [Leaf(digest(leaf, entries), _gradient(leaf, entries)) for leaf in leaves if not is_copy(leaf)]
         # `torch.autograd.grad` leaves nothing on the leaves: what it returns stands for itself.

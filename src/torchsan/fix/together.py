@@ -47,7 +47,7 @@ def mend_together(engine: Engine, target: Finding, before: Trial) -> tuple[list[
         if not stubborn:
             break
         tried.update({key: tried[key] + 1 for key in stubborn})
-    if after.failed or after.alarms or compare(reference, after, How()):
+    if after.failed or after.alarms or reference.astride or compare(reference, after, How()):
         return [], None
     mends = _accepted(engine, chosen, changed, after)
     mends[0].cost_bytes = after.extra(before)

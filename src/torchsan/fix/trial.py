@@ -14,6 +14,7 @@ from torchsan.model.memory import Memory
 # are computed again beside the parameters. uncached: autocast keeps no copies of weights. lines: as it is, and which
 # parts of the code it came to. shaken: healed, with other numbers; shaken watch: under the recorder, with the same.
 # shaken alike: that, with the same noise for all tensors that one call makes.
+# apart: healed, and no leaf shares its memory with what it was made from.
 # memory: what is kept is measured, and nothing else.
 Mode = Literal[
     "watch",
@@ -26,10 +27,11 @@ Mode = Literal[
     "shaken",
     "shaken watch",
     "shaken alike",
+    "apart",
     "memory",
 ]
 WATCHED = ("watch", "shaken watch", "shaken alike")
-HEALED = ("heal", "scramble", "frozen", "shaken")
+HEALED = ("heal", "scramble", "frozen", "shaken", "apart")
 
 # Relative to the largest entry; in-place and out-of-place twins differ by rounding at most.
 TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float16": 2e-2, "bfloat16": 5e-2}
@@ -152,6 +154,16 @@ class Slopes:
         return any(slope.reached for slope in known) and not self.missed and all(slope.agrees for slope in known)
 
 
+@dataclass(frozen=True, slots=True)
+class LeafUses:
+    """The leaves of one pass, by the order of their first use."""
+
+    # Used while gradients were recorded, also by a call that failed.
+    graded: frozenset[int]
+    # Used, and yet in no graph.
+    unseen: frozenset[int]
+
+
 @dataclass(slots=True)
 class Trial:
     """One run."""
@@ -166,6 +178,7 @@ class Trial:
     printed: str = ""
     # Measured by differences, for the first passes.
     slopes: list[Slopes] = field(default_factory=list)
+    leaf_uses: list[LeafUses] = field(default_factory=list)
     # What of the program's code was executed, where that was asked for; layers that write in place and never ran.
     ran: Ran = field(default_factory=dict)
     # What of it was executed again in another turn of a loop.
@@ -199,6 +212,8 @@ class Trial:
     troubles: list[str] = field(default_factory=list)
     # How many tensors each call made, where they are moved.
     made: dict[str, int] = field(default_factory=dict)
+    # A backward went through leaves as they were before a change and as they were after it; a healed run knows.
+    astride: bool = False
     # How many processes took part.
     ranks: int = 1
 

@@ -139,13 +139,15 @@ def _calls(source: Source, wanted: set[str]) -> Iterator[ast.Call]:
 
 def _names_of_edits(edited: Edited) -> set[str]:
     found: set[str] = set()
-    for _, old, was, _ in edited.changed():
-        statement = innermost(old, was)
-        around = scope(old, statement) if statement is not None else None
+    for came, old, was, now in edited.changed():
+        # What was put in stands in the new file only.
+        source, region = (old, was) if was[0] < was[1] else (came.source, now)
+        statement = innermost(source, region)
+        around = scope(source, statement) if statement is not None else None
         if isinstance(statement, ast.Assign) and isinstance(around, Function) and around.name == "__init__":
             found |= {t.attr for t in statement.targets if isinstance(t, ast.Attribute)}
         elif isinstance(around, Function) and around.name in ("forward", "__call__"):
-            owner = next((n for n in old.above(around) if isinstance(n, ast.ClassDef)), None)
+            owner = next((n for n in source.above(around) if isinstance(n, ast.ClassDef)), None)
             found |= _instances(edited, owner.name) if owner is not None else set()
         elif isinstance(around, Function) and not around.name.startswith("__"):
             found.add(around.name)

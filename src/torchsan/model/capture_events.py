@@ -99,11 +99,12 @@ class FailedWrite:
 
 @dataclass(frozen=True, slots=True)
 class LiveChange:
-    """Something of the module that is not as it was before the capture."""
+    """Something of the module that is not as it was before the capture, which the program made itself or we did."""
 
     target: str
     change: str
     place: Place | None
+    by_program: bool = False
 
 
 Cause = ReadOut | StateUse | Draw | TensorWrite | Constant | Departure | ModeUse | FailedWrite | LiveChange

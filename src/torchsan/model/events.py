@@ -8,7 +8,9 @@ from typing import Literal
 from torchsan.model.span import Place, Role, Span
 
 MemoryKind = Literal["parameter", "buffer", "tensor"]
-WriteKind = Literal["op", "optimizer", "data", "set_data", "foreign", "batch_norm", "collective", "unknown"]
+WriteKind = Literal[
+    "op", "optimizer", "data", "set_data", "foreign", "batch_norm", "collective", "recomputed", "unknown"
+]
 Reason = Literal[
     "leaf",
     "leaf-view",
@@ -141,6 +143,7 @@ SnapshotForm = Literal[
     "returned",  # a buffer handed out by a call that a later call rewrites
     "alias",  # a second name of a tensor that is then written through the first
     "layers",  # one layer held several times
+    "momenta",  # two optimizers that step with one state
 ]
 
 
@@ -266,7 +269,7 @@ class CompiledOnlyFailure:
     line: Line
     function: str
     error: str
-    form: Literal["compiling", "backward"]
+    form: Literal["compiling", "backward", "gradient"]
     called: Line | None = None
     save: Line | None = None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.recorder import Recorder
 from torchsan.observe.tensors import byte_range, is_plain, memory_of, sample_bytes
 
 # So many bytes of a gradient are looked at for whether there is anything in it.
@@ -24,19 +24,23 @@ class Averaging:
         self._passed = False
         self._earlier: dict[int, int] = {}  # what had been summed since the last step when the backward began
 
-    @shield
     def before_backward(self, roots: list[Any], frame: FrameType) -> None:
         if not self._passed:
-            self._passed, self._earlier = True, dict(self.recorder.reduced)
-            self.recorder.reduced.clear()
+            self._passed = True
+            if self._earlier or self.recorder.reduced:
+                self._earlier = dict(self.recorder.reduced)
+                self.recorder.reduced.clear()
 
     def stepped(self) -> None:
-        self._passed, self._earlier = False, {}
-        self.recorder.reduced.clear()
+        self._passed = False
+        if self._earlier or self.recorder.reduced:
+            self._earlier = {}
+            self.recorder.reduced.clear()
 
     def maybe_of_weights(self) -> bool:
         """Something was summed since the last step that may have made the weights equal again."""
-        return any(size > 1 for size in (self._earlier if self._passed else self.recorder.reduced).values())
+        between = self._earlier if self._passed else self.recorder.reduced
+        return bool(between) and any(size > 1 for size in between.values())
 
     def of_weights(self, parameters: list[Any]) -> bool:
         """The weights themselves were summed, or as many elements as they have."""

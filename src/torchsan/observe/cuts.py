@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
-import warnings
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,9 +14,9 @@ from torchsan.model import Place
 from torchsan.model.events import GradientCut, Line, Memory
 from torchsan.observe import expressions as syntax
 from torchsan.observe import nodes
-from torchsan.observe.objects import is_a, is_honest, is_tensor
+from torchsan.observe.objects import is_honest, is_tensor
 from torchsan.observe.patches import Patches
-from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of
+from torchsan.observe.sites import USER, Site, kind_of, site_of
 
 if TYPE_CHECKING:
     from torchsan.observe.recorder import Recorder
@@ -39,7 +39,6 @@ class CutFinder:
         patches.set(torch.Tensor, "detach", self._detach(torch.Tensor.detach))
         patches.set(torch.Tensor, "item", self._detach(torch.Tensor.item))
         patches.set(torch, "tensor", self._rewrapping(torch.tensor))
-        patches.set(warnings, "showwarning", self._showwarning(warnings.showwarning))
 
     def _detach(self, original: Callable[..., Any]) -> Callable[..., Any]:
         sites = self._sites
@@ -65,24 +64,13 @@ class CutFinder:
         tensor.__doc__ = original.__doc__
         return tensor
 
-    def _showwarning(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def showwarning(message: Any, *args: Any, **kwargs: Any) -> None:
-            if self.recorder.active and is_a(message, UserWarning) and NON_LEAF in _text(message):
-                try:
-                    self._non_leaf_grad(sys._getframe(1))
-                except Exception as error:
-                    self.recorder.give_up(error)
-            original(message, *args, **kwargs)
+    def heard(self, message: Any, frame: FrameType | None) -> bool:
+        """A warning of torch's that is a finding of ours; it is shown as well."""
+        if frame is not None and kind_of(frame.f_code) == USER and NON_LEAF in _text(message.message):
+            self._non_leaf_grad(frame)
+        return False
 
-        return showwarning
-
-    def _non_leaf_grad(self, frame: Any) -> None:
-        while frame is not None and kind_of(frame.f_code) == OURS:
-            frame = frame.f_back
-        while frame is not None and "warnings" in frame.f_code.co_filename:
-            frame = frame.f_back
-        if frame is None or kind_of(frame.f_code) != USER:
-            return
+    def _non_leaf_grad(self, frame: FrameType) -> None:
         site = site_of(frame)
         file = syntax.file_of(site.place.path)
         node = file.at(site.place) if file else None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import lru_cache
+from types import CodeType
 
 from torchsan.model import Place
 from torchsan.model.source import source_lines
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
-_CHAINS = ("detach", "data", "numpy", "cpu", "view", "reshape", "t", "T", "squeeze", "unsqueeze")
+_CHAINS = ("detach", "numpy", "cpu", "view", "reshape", "t", "squeeze", "unsqueeze")
+# Asked for, not called: `x.view` without a call is an attribute of somebody's own.
+_PROPERTIES = ("data", "T", "mT", "H", "mH", "real", "imag")
 
 
 class File:
@@ -68,6 +71,15 @@ class File:
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
         return next((n for n in self.up(node) if isinstance(n, kinds) and n is not node), self.tree)
 
+    def definition(self, code: CodeType) -> ast.FunctionDef | None:
+        """The `def` that this code object was compiled from: it begins at its first decorator."""
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
+                continue
+            if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == code.co_firstlineno:
+                return node
+        return None
+
     def place(self, node: ast.expr | ast.stmt, like: Place) -> Place:
         line, column, end_line, end_column = self._range(node)
         return Place(like.path, line, column, end_line, end_column, like.function)
@@ -98,10 +110,15 @@ def receiver(node: ast.expr) -> ast.expr:
             node = node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and same_memory(node.func.attr):
             node = node.func.value
-        elif isinstance(node, ast.Attribute) and node.attr in _CHAINS:
+        elif isinstance(node, ast.Attribute) and node.attr in _PROPERTIES and not _is_object(node.value):
             node = node.value
         else:
             return node
+
+
+def _is_object(node: ast.expr) -> bool:
+    """`self.data` is an attribute that the class has given this name."""
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
 def same_memory(method: str) -> bool:

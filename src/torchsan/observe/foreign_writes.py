@@ -11,6 +11,8 @@ from torchsan.observe import expressions as syntax
 TAKEN_IN = ("from_numpy", "from_dlpack", "frombuffer", "as_tensor")
 # Methods of an array, and functions of NumPy, that write it.
 METHODS = ("fill", "sort", "put", "partition", "itemset", "resize", "setfield")
+# What the standard library writes into a buffer that it is given.
+INTO = ("pack_into", "readinto", "readinto1", "recv_into", "recvfrom_into", "recvmsg_into")
 FUNCTIONS = ("copyto", "put", "place", "putmask", "put_along_axis", "fill_diagonal", "shuffle", "at")
 
 
@@ -64,6 +66,8 @@ def _call_writes(call: ast.Call, name: str) -> bool:
         return False
     if call.func.attr in METHODS and _root(call.func.value) == name:
         return True
+    if call.func.attr in INTO:
+        return any(_root(argument) == name for argument in call.args[:2])
     return call.func.attr in FUNCTIONS and bool(call.args) and _root(call.args[0]) == name
 
 

@@ -129,7 +129,6 @@ class InFlight:
         if self.mode.left <= 0:
             self._rest()
 
-    @shield
     def before_step(self, step: OptimizerStep) -> None:
         if not step.inner:
             self._unwaited = self._used_by(step.parameters) if self.open else []
@@ -140,7 +139,6 @@ class InFlight:
         found = [f for f in self.open.values() if f.touched is None]
         return [f for f in found if any(side.overlaps(*spot) for side in f.outputs for spot in spots)]
 
-    @shield
     def after_step(self, step: OptimizerStep) -> None:
         """Nobody has waited, nor has the step, as an optimizer of the program's own may: it used what was there."""
         if step.inner or not self._unwaited:

@@ -99,10 +99,25 @@ def module_of(value: object) -> str:
     return name if type(name) is str else "builtins"
 
 
+# By the address of the class, which may refuse to be hashed; the class is kept, so that its address stays its own.
+_dict_slots: dict[int, tuple[type, Any]] = {}
+_MAX_KINDS = 10_000
+
+
+def _dict_slot(kind: type) -> Any:
+    """What leads to the attributes of an instance, if it has any of its own."""
+    known = _dict_slots.get(id(kind))
+    if known is None:
+        if len(_dict_slots) > _MAX_KINDS:
+            _dict_slots.clear()
+        found = (class_members(cls).get("__dict__") for cls in _type_mro(kind))
+        known = _dict_slots[id(kind)] = (kind, next((slot for slot in found if is_exactly(slot, _DICT_SLOTS)), None))
+    return known[1]
+
+
 def attributes_of(value: object, limit: int = 1 << 30) -> dict[str, Any]:
     """A copy of an object's own attributes; empty where it has none that can be read without asking it."""
-    found = (class_members(cls).get("__dict__") for cls in _type_mro(type(value)))
-    slot: Any = next((slot for slot in found if is_exactly(slot, _DICT_SLOTS)), None)
+    slot = _dict_slot(type(value))
     if slot is None:
         return {}
     try:
@@ -112,6 +127,16 @@ def attributes_of(value: object, limit: int = 1 << 30) -> dict[str, Any]:
     if type(held) is not dict or len(held) > limit:
         return {}
     return {name: item for name, item in list(held.items()) if type(name) is str}
+
+
+def attribute_of(value: object, name: str) -> Any:
+    """One of an object's own attributes, None where it has none of that name: nothing is copied, and nobody asked."""
+    slot = _dict_slot(type(value))
+    try:
+        held = slot.__get__(value) if slot is not None else None
+    except (AttributeError, TypeError):
+        return None
+    return dict.get(held, name) if type(held) is dict else None
 
 
 def items_of(value: object, limit: int = 1 << 30) -> list[tuple[str, Any]]:
@@ -144,10 +169,19 @@ def text_of(error: BaseException) -> str:
     return str(error) if torchs or is_exactly(error, (RuntimeError, TypeError, NotImplementedError)) else ""
 
 
+_PARAMETERS = {id(torch.nn.Parameter)}
+
+
 def parameters_of(optimizer: object) -> list[torch.Tensor]:
-    """All parameters of all groups."""
-    groups = [dict(entries_of(group)) for group in sequence_of(attributes_of(optimizer).get("param_groups"))]
-    return [p for group in groups for p in sequence_of(group.get("params")) if issubclass(type(p), torch.Tensor)]
+    """All parameters of all groups. Asked at every step: most have one group of nothing but parameters."""
+    found: list[torch.Tensor] = []
+    for group in sequence_of(attribute_of(optimizer, "param_groups")):
+        held = sequence_of(dict.get(group, "params")) if is_a(group, dict) else []
+        if {*map(id, map(type, held))} == _PARAMETERS:
+            found += held
+        else:
+            found += [p for p in held if issubclass(type(p), torch.Tensor)]
+    return found
 
 
 def tensors_of(module: torch.nn.Module, _seen: set[int] | None = None) -> Iterator[tuple[str, torch.Tensor, Kind]]:

@@ -30,6 +30,8 @@ class Patches:
         if isinstance(value, FunctionType):
             # Torch hands the function that it finds here to `__torch_function__`, where people ask for its name.
             value.__name__ = getattr(getattr(owner, name, None), "__name__", name)
+            # Warnings that are given below it go on to whoever called; see `sensors.warned`.
+            value.__globals__["__warningregistry__"] = None
         self._entries.append(Entry(owner, name, before, value))
         setattr(owner, name, value)
 

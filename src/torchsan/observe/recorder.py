@@ -78,7 +78,7 @@ class Recorder:
         # Code of the program that no import will show us: its main script.
         self.codes: list[CodeType] = []
         self.after_backward: list[Callable[[int], None]] = []
-        self.steps = StepHooks(self.give_up)
+        self.steps = StepHooks(self.give_up, self.watches)
         # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
         self.timeline = timeline
         # Whether what is kept for backward is measured, and who then knows which module is running.
@@ -98,6 +98,8 @@ class Recorder:
         self.state = _Passing()
         # Told when the thread that began to watch enters or leaves a compiled region.
         self.in_region: Callable[[bool], None] = lambda inside: None
+        # The lines that have made nodes while this recorder watched.
+        self.met: dict[Site, None] = {}
         # Memory that sums of the program's own went into since the last step: how many elements each.
         self.reduced: dict[int, int] = {}
         # How many collectives this rank has made in each group.
@@ -205,6 +207,10 @@ class Recorder:
     def paused(self) -> bool:
         """Is what happens now none of the user's doing?"""
         return self._asleep > 0 or self.state.region is not None
+
+    def watches(self) -> bool:
+        """Is what happens now to be noted?"""
+        return self.active and not self._asleep and self.state.region is None
 
     @property
     def backward(self) -> Site | None:

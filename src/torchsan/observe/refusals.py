@@ -153,17 +153,12 @@ def _custom_function_write(frame: FrameType, tensor: Any) -> Line | None:
         return None
     code = forward.__code__
     file = syntax.file_of(code.co_filename)
-    if file is None:
+    definition = file.definition(code) if file is not None else None
+    if file is None or definition is None:
         return None
-    for node in ast.walk(file.tree):
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        # A code object begins at its first decorator.
-        if min([node.lineno, *(d.lineno for d in node.decorator_list)]) != code.co_firstlineno:
-            continue
-        for inner in ast.walk(node):
-            if isinstance(inner, (ast.AugAssign, ast.Call, ast.Assign)) and syntax.written_expression(inner, file):
-                return Line(file.place(inner, place_in(code, 0)))
+    for inner in ast.walk(definition):
+        if isinstance(inner, (ast.AugAssign, ast.Call, ast.Assign)) and syntax.written_expression(inner, file):
+            return Line(file.place(inner, place_in(code, 0)))
     return None
 
 

@@ -163,6 +163,7 @@ class StaleFinder:
             sequence = nodes.sequence(node)
             if not 0 <= int(sequence) < nodes.LAST:
                 continue
+            self._tell_spoilt(node, sequence, frame, exposure)
             for saved in nodes.saved_values(node):
                 if saved.stale or saved.tensor is None or _never_read(saved):
                     continue
@@ -170,6 +171,9 @@ class StaleFinder:
                 if memory is None:
                     continue
                 writes = self._silent_writes(memory, sequence, saved.tensor)
+                if any(write.kind == "recomputed" for write in writes):
+                    self._tell_recomputed(saved, writes, frame)
+                    continue
                 steps = list(self.ledger.steps_after(memory, sequence, silent_only=True))
                 if writes or steps:
                     self._tell_silent(saved, memory, writes, steps, frame, exposure)
@@ -211,6 +215,29 @@ class StaleFinder:
                 exposed=exposed,
             )
         )
+
+    def _tell_spoilt(self, node: Any, sequence: int, frame: Any, exposure: ExposureSensor | None) -> None:
+        """A compiled region whose lines change what they have saved: traced so, it computes the same wrong gradient."""
+        region: Any = getattr(nodes.site_of_node(node), "region", None)
+        for call in region.spoilt if region is not None else ():
+            if call.began <= sequence < call.ended:
+                write = described(call.write)
+                name, needed = self._name(call.memory, frame, write, None), site_of(frame)
+                exposed = exposure.exposed_at(call.memory) if exposure is not None else None
+                self.recorder.emit(
+                    StaleSave(name, call.save, write, Line(needed.place, needed.library_place), True, exposed=exposed)
+                )
+
+    def _tell_recomputed(self, saved: nodes.Saved, writes: list[Written], frame: Any) -> None:
+        """Compiled code keeps what it was given to compute from it again, and has overwritten it since."""
+        region: Any = getattr(nodes.site_of_node(saved.node), "region", None)
+        if region is None or not region.overwrites(saved):
+            return
+        # The first write of a call spoils what the backward starts from.
+        line = described(next(write for write in writes if write.kind == "recomputed")).line
+        if line is not None:
+            needed, save = Line(site_of(frame).place), self._describe(saved).line
+            self.recorder.emit(CompiledOnlyFailure(line, region.function, "", "gradient", needed, save))
 
     # -- autocast's copies --------------------------------------------------------------------------
 

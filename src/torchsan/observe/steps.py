@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -13,29 +12,50 @@ from torch.optim import optimizer as torch_optimizer
 
 from torchsan import compat_compile
 from torchsan.observe.objects import parameters_of
+from torchsan.observe.sites import Site, site_of
 
 
-@dataclass(slots=True)
 class OptimizerStep:
-    """One call of `step()`, as its hooks see it."""
+    """One call of `step()`, as its hooks see it. Programs with many small optimizers make thousands a second: what not
+    every listener needs is found when the first one asks."""
 
-    optimizer: Any
-    parameters: list[torch.Tensor]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    frame: FrameType
-    # Inside the step of another optimizer, which calls this one's.
-    inner: bool
+    __slots__ = ("_parameters", "_site", "args", "frame", "inner", "kwargs", "optimizer")
+
+    def __init__(
+        self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, inner: bool
+    ) -> None:
+        self.optimizer = optimizer
+        self.args = args
+        self.kwargs = kwargs
+        self.frame = frame
+        # Inside the step of another optimizer, which calls this one's.
+        self.inner = inner
+        self._parameters: list[torch.Tensor] | None = None
+        self._site: Site | None = None
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        if self._parameters is None:
+            self._parameters = parameters_of(self.optimizer)
+        return self._parameters
+
+    @property
+    def site(self) -> Site:
+        if self._site is None:
+            self._site = site_of(self.frame)
+        return self._site
 
 
 Listener = Callable[[OptimizerStep], None]
 
 
 class StepHooks:
-    """Listeners are called in the order in which they came; `give_up` is told of an error of ours."""
+    """Listeners are called in the order in which they came, while the recorder `watches`; `give_up` is told of an
+    error of ours."""
 
-    def __init__(self, give_up: Callable[[Exception], None]) -> None:
+    def __init__(self, give_up: Callable[[Exception], None], watches: Callable[[], bool] = lambda: True) -> None:
         self._give_up = give_up
+        self._watches = watches
         self.before: list[Listener] = []
         self.after: list[Listener] = []
         self._handles: list[Any] = []
@@ -77,10 +97,11 @@ class StepHooks:
         self._running.pop()
 
     def _tell(self, listeners: list[Listener], optimizer: Any, args: Any, kwargs: Any, frame: FrameType) -> None:
+        if not self._watches():
+            return
         held = compat_compile.hold()  # a compiled step would have what we make here compiled as well
         try:
-            inner = len(self._running) > 1
-            step = OptimizerStep(optimizer, parameters_of(optimizer), args, kwargs, frame, inner)
+            step = OptimizerStep(optimizer, args, kwargs, frame, len(self._running) > 1)
             for listener in listeners:
                 listener(step)
         except Exception as error:

@@ -10,9 +10,10 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from torchsan import compat
-from torchsan.observe.objects import is_honest, is_tensor
+from torchsan.observe.objects import is_exact_tensor, is_honest, is_tensor
 
 _storage = torch._C.TensorBase.untyped_storage
+_is_functorchs = torch._C._functorch.is_functorch_wrapped_tensor
 _shape = torch._C.TensorBase.shape.__get__
 _is_inference = torch._C.TensorBase.is_inference
 
@@ -72,6 +73,24 @@ def changed_bytes(tensor: torch.Tensor, before: torch.Tensor) -> tuple[int, int]
         return int(offsets.min()) * size, (int(offsets.max()) + 1) * size
 
 
+# Larger ones are compared by a checksum, which does not tell what has changed.
+SMALL_BYTES = 1 << 20
+
+
+def looked_at(tensor: torch.Tensor) -> object:
+    """The contents as they are now, for `changed_since`; None where they cannot be looked at."""
+    if tensor.device.type != "cpu" or tensor.is_quantized:
+        return None
+    return copied(tensor) if 0 < tensor.numel() * tensor.element_size() <= SMALL_BYTES else fingerprint(tensor)
+
+
+def changed_since(tensor: torch.Tensor, contents: object) -> tuple[int, int] | None:
+    """The bytes that are not what they were when they were looked at; all of them where nobody could look."""
+    if is_exact_tensor(contents):
+        return changed_bytes(tensor, contents)
+    return byte_range(tensor) if contents is None or fingerprint(tensor) != contents else None
+
+
 def touches(tensor: torch.Tensor, start: int, end: int) -> bool:
     """Whether a write between these bytes of its memory surely changed elements of a tensor.
 
@@ -127,13 +146,12 @@ def _checksum(address: int, size: int) -> int:
 
 def is_plain(tensor: Any) -> bool:
     """A tensor whose memory we can reason about: dense, not inside a functorch transform."""
-    return (
-        is_tensor(tensor)
-        and is_honest(type(tensor))
-        and not is_lazy(tensor)
-        and tensor.layout is torch.strided
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    )
+    kind = type(tensor)
+    if not (kind is torch.Tensor or kind is torch.nn.Parameter) and not (
+        is_tensor(tensor) and is_honest(kind) and not is_lazy(tensor)
+    ):
+        return False
+    return tensor.layout is torch.strided and not _is_functorchs(tensor)
 
 
 # Larger stretches of memory are compared by a sample of so many words.

@@ -39,6 +39,7 @@ class Wrapped:
     managed: dict[int, tuple[str, torch.dtype]]
     names: dict[str, int]
     ignored: set[str]
+    left_alone: frozenset[int]  # the parameters of these names, by identity
     synced: bool = False
     last_sync: int = 0
     # Writes to its parameters from before: DDP has made them equal since.
@@ -61,7 +62,8 @@ class WrappedModules:
         named = [(n, p) for n, p in ddp.module.named_parameters() if n not in ignored]
         managed = {id(p): (n, p.dtype) for n, p in named if p.requires_grad}
         names = {n: id(p) for n, p in named if p.requires_grad}
-        self.all[ddp] = Wrapped(site_of(frame), managed, names, ignored, last_sync=clock.now())
+        left_alone = frozenset(id(p) for n, p in ddp.module.named_parameters() if n in ignored)
+        self.all[ddp] = Wrapped(site_of(frame), managed, names, ignored, left_alone, last_sync=clock.now())
         if ddp.gradient_as_bucket_view:
             self.all[ddp].gradients = BucketGradients()
         logged = self.recorder.ledger.writes
@@ -76,6 +78,14 @@ class WrappedModules:
 
     def managed(self, parameter: Any) -> Wrapped | None:
         return next((w for w in self.all.values() if id(parameter) in w.managed), None)
+
+    def ignores(self, parameter: Any) -> bool:
+        """Was a DDP module told to leave it alone? Then every rank has its own: an expert, a part of a model."""
+        return any(id(parameter) in wrapped.left_alone for wrapped in self.all.values())
+
+    def joined(self) -> bool:
+        """Are ranks allowed to make different numbers of steps, the others shadowing what is missing?"""
+        return any(distributed.is_joining(ddp) for ddp in self.all)
 
     # -- parameters that DDP does not know ----------------------------------------------------------
 

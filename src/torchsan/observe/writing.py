@@ -64,7 +64,7 @@ def worth_a_look(visits: int) -> bool:
 def written_as(code: CodeType, lasti: int) -> str | None:
     """`__iadd__` for an instruction that is `+=`, `__setitem__`, or `.imag =`; None for a call."""
     instruction = dis.opname[code.co_code[lasti]]
-    if instruction == "STORE_SUBSCR":
+    if instruction in ("STORE_SUBSCR", "STORE_SLICE"):  # from Python 3.12 on `x[a:b] =` has one of its own
         return "__setitem__"
     if instruction == "STORE_ATTR":
         found = next((i for i in dis.get_instructions(code) if i.offset == lasti), None)

@@ -13,7 +13,7 @@ from torchsan.commands.output import CLEAN, FOUND, emit
 from torchsan.model import Report
 from torchsan.processes.merging import merge
 from torchsan.processes.options import RunOptions
-from torchsan.processes.reading import Record, read_folder
+from torchsan.processes.reading import read_folder
 from torchsan.processes.session import Session
 
 TOLD = "told"
@@ -37,7 +37,7 @@ def report_if_last(options: RunOptions, own: Report | None = None, own_pid: int 
         if own is None or any(record.watched or record.findings for record in others):
             report = merge(records, own, own_pid)
         else:
-            own.notes.extend(_notes(records))
+            own.notes.extend(note for note in merge(records).notes if note not in own.notes)
         assert report is not None
         report.command = report.command or list(options.command)
         with contextlib.suppress(OSError), open(os.path.join(options.folder, TOLD), "x"):
@@ -46,10 +46,6 @@ def report_if_last(options: RunOptions, own: Report | None = None, own_pid: int 
     if not options.kept:
         shutil.rmtree(options.folder, ignore_errors=True)
     return FOUND if report.alarms else CLEAN
-
-
-def _notes(records: list[Record]) -> list[str]:
-    return merge(records).notes
 
 
 def tell(report: Report, options: RunOptions) -> None:

@@ -50,6 +50,9 @@ def _diverged(facts: Facts, ranks: dict[int, Record]) -> ReplicasDiverged | Rank
     moments = _in_common(facts)
     if not moments or not _meant_equal(facts, moments):
         return None
+    # Where ranks may end early, the same count of steps is not the same moment.
+    if any(fact["joined"] for found in facts.values() for fact in found):
+        return None
     # Weights that are averaged now and then may differ in between: how the last average left them is what counts.
     # Sums are made by all ranks, though memory that is used again may hide some of them on one.
     averaged = [at for at in moments if any(fact["averaged"] and _late(fact) for fact in at.values())]
@@ -118,7 +121,8 @@ def _made_equal(moments: list[Moment]) -> set[int]:
 
 def _different(at: dict[int, dict[str, Any]]) -> list[int]:
     columns = zip(*(fact["digests"] for fact in at.values()), strict=False)
-    return [index for index, values in enumerate(columns) if len(set(values)) > 1]
+    ignored = {index for fact in at.values() for index in fact["ignored"]}
+    return [index for index, values in enumerate(columns) if len(set(values)) > 1 and index not in ignored]
 
 
 def _cause(

@@ -1,7 +1,8 @@
 """A saved value was changed behind autograd's back: the gradient is wrong and nothing says so.
 
 What it is. Writes through `.data`, through a NumPy array that shares the tensor's memory, through DLPack, a storage
-or a collective are not counted by the version counter. Autograd cannot know that a value it saved has changed.
+or a collective are not counted by the version counter. Autograd cannot know that a value it saved has changed. Nor
+does it look at a tensor that a custom function kept by `ctx.x = x` instead of `ctx.save_for_backward(x)`.
 
 What goes wrong. Nothing is raised. `backward()` computes the gradient from the changed value: not that of the
 program that ran.
@@ -49,6 +50,7 @@ HOW = {
     "set_data": "by an assignment to `.data`",
     "foreign": "from outside torch",
     "collective": "by a collective operation",
+    "op": "in place: torch does not check what is kept on `ctx`",
 }
 
 FIXES = (

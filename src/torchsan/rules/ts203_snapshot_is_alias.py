@@ -96,6 +96,7 @@ def _message(event: AliasedSnapshot) -> str:
         "itself": f"{name} and {other} are one memory, which is written onto itself: nothing is restored or averaged",
         "returned": f"{name} is the buffer that {other} writes again: the call replaces what an earlier one returned",
         "alias": f"{name} is a second name of {other}, not a copy: the write to the one changes the other",
+        "momenta": f"{name} has the state of {other} as its own, not a copy: both optimizers move it",
         "layers": f"{name} holds one layer {event.entries} times: all its entries share their weights",
         "state_dict": f"{name} shares memory with the {event.other or 'model'}, and "
         f"{'it has stepped' if event.other else 'the model was trained'} after it was taken",
@@ -113,6 +114,7 @@ TAKEN = {
     "returned": "returned here: no copy is made",
     "alias": "a second name is given here, no copy is made",
     "layers": "one layer is put here several times",
+    "momenta": "loaded here: no tensor is copied",
 }
 USED = {
     "list": "and the entries are read here",
@@ -131,6 +133,7 @@ WHY = {
     "itself": "both names lead to the same bytes, so that each step moves the copy along",
     "returned": "a function that fills and returns one buffer hands out the same memory every time",
     "alias": "assignment binds a name; both names lead to one tensor, and an in-place op changes it for both",
+    "momenta": "Optimizer.load_state_dict() keeps the tensors that it is given",
     "layers": "`[layer] * n` repeats the reference, not the layer",
 }
 COPY = (idea("copy: .clone(), or .copy() of an array"),)
@@ -144,5 +147,6 @@ FIXES_BY_FORM: dict[str, tuple[Fix, ...]] = {
     "itself": COPY,
     "returned": (idea("return a copy: return self.buffer.clone()"), *COPY),
     "alias": COPY,
+    "momenta": (idea("copy it: load_state_dict(copy.deepcopy(other.state_dict()))"),),
     "layers": (idea("make a layer for each entry: [make_layer() for _ in range(n)]"),),
 }

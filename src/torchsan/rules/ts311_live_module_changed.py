@@ -74,6 +74,6 @@ def judge(event: Any, history: Any) -> Finding | None:
         f"capturing with {methods} changes the module itself: `{cause.target}` {cause.change}",
         spans(cause.place, "changed here"),
         why="capturing runs forward on the module that it is given",
-        notes=("torchsan captured a copy; your module is as it was",),
+        notes=() if cause.by_program else ("torchsan captured a copy; your module is as it was",),
         fixes=help_text("capture a copy: copy.deepcopy(model)"),
     )

@@ -2,10 +2,11 @@
 
 What it is. `torch.compile` hands the lines of a region to a compiler. What it makes of them can fail although the same
 lines run in eager: an op that the backend does not know, or a value that compiled code overwrites before its own
-backward has used it.
+backward has used it. Of a buffer that a region updates and then computes with, AOTAutograd may keep the buffer itself
+and make the update again in backward, from values that have the update already.
 
 What goes wrong. The error names the compiler's files and, at best, an op; at backward it says that a variable "has been
-modified by an inplace operation" though no line of the program is wrong.
+modified by an inplace operation" though no line of the program is wrong. Or nothing is said, and the gradient is wrong.
 
 How to fix. It is the compiler's fault more often than the program's. The line that torchsan names is the first with
 which the region fails: leave it out of the region (`torch.compiler.disable` on the function that holds it, or
@@ -75,6 +76,8 @@ def judge(event: Any, history: Any) -> Finding | None:
     if event.form == "compiling":
         message = f"the compiled region{where} fails from this line on; the same lines run in eager"
         spans = event.line.spans("cause", "the region compiles without this line and what follows", primary=True)
+    elif event.form == "gradient":
+        return _wrong_gradient(event, where)
     else:
         message = f"compiled code{where} overwrites a value that its own backward needs; in eager it does not"
         spans = event.line.spans("mutated", "this write, as it was compiled", primary=True)
@@ -91,5 +94,25 @@ def judge(event: Any, history: Any) -> Finding | None:
         fixes=(
             idea("keep this line out of the region: torch.compiler.disable on the function that holds it"),
             idea("if it writes in place, write to new memory"),
+        ),
+    )
+
+
+def _wrong_gradient(event: CompiledOnlyFailure, where: str) -> Finding:
+    """Nothing fails: the numbers are wrong."""
+    spans = event.line.spans("mutated", "written in the region, and written back when it ends", primary=True)
+    if event.save is not None and event.save.place != event.line.place:
+        spans.append(event.save.span("saved", "the gradient of this line is computed from the old value again"))
+    if event.called is not None:
+        spans.append(event.called.span("needed", "needed here"))
+    return finding(
+        globals(),
+        f"compiled code{where} computes a gradient from memory that it has overwritten; in eager it does not",
+        spans,
+        why="the backward keeps the old value by reference and applies this write to it a second time",
+        notes=("torch raises nothing here: the gradient is computed from the changed value",),
+        fixes=(
+            idea("compute from a copy of the updated value: use its .clone() in what follows"),
+            idea("keep this line out of the region: torch.compiler.disable on the function that holds it"),
         ),
     )

@@ -29,7 +29,7 @@ CODE = "TS501"
 NAME = "graph-kept-across-steps"
 LEVEL = "warning"
 
-FIXES = (("aliased", "detach_stored"),)
+FIXES = (("aliased", "detach_stored"), ("origin", "detach_handed_out"))
 
 BAD = """
 import torch
@@ -66,19 +66,24 @@ def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, GraphKept):
         return None
     label = "each entry keeps the graph it came from" if event.container else "carries the graphs of earlier steps on"
+    holder = event.holder.quoted if event.holder.name else _unnamed(event)
     if event.container and event.made.place == event.held.place:
-        label = f"made here with its graph, and kept in {event.holder.quoted}"
+        label = f"made here with its graph, and kept in {holder}"
     spans = [event.held.span("aliased", label, primary=True)]
     if event.made.place != event.held.place:
         spans.append(event.made.span("origin", "the graph is made here"))
     return finding(
         globals(),
-        f"{event.holder.quoted} keeps the graph of every step: {event.nodes_per_step:.0f} nodes more each time"
+        f"{holder} keeps the graph of every step: {event.nodes_per_step:.0f} nodes more each time"
         + (f", {size(round(event.bytes_per_step))} of saved values with them" if event.bytes_per_step >= 1 else ""),
         spans,
         why=_why(event),
         fixes=(idea(_idea(event)),),
     )
+
+
+def _unnamed(event: GraphKept) -> str:
+    return "a container that is being built" if event.container else "a sum that is being made"
 
 
 def _why(event: GraphKept) -> str:
@@ -88,7 +93,9 @@ def _why(event: GraphKept) -> str:
 
 
 def _idea(event: GraphKept) -> str:
-    name = event.holder.name or "it"
+    name = event.holder.name
+    if not name:
+        return "put `.item()` or `.detach()` of the value into it"
     if event.container:
         return f"store `.item()` or `.detach()` of the value in `{name}`"
     return f"add `.item()`, or carry `{name}.detach()` on to the next step"

@@ -43,6 +43,8 @@ def result_saved(save: Save) -> bool:
 
 
 def saved_label(save: Save) -> str:
+    if save.what.startswith("ctx."):
+        return f"kept here as `{save.what}`, for {op_words(save)}.backward".replace("`.backward", ".backward`")
     if not save.what:
         return f"saved here{' by ' + op_words(save) if save.op else ''}"
     what = "its result" if result_saved(save) else _argument(save)
@@ -62,6 +64,8 @@ def _argument(save: Save) -> str:
 
 
 def why_kept(save: Save) -> str:
+    if save.what.startswith("ctx."):
+        return f"`{save.op}.backward` reads `{save.what}`, which only save_for_backward would have guarded"
     if save.custom:
         return f"`{save.op}.forward` gave it to ctx.save_for_backward"
     if not save.op:

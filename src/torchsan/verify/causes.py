@@ -165,10 +165,15 @@ class CauseFinder:
 
     def _read_out(self, imitation: Imitation) -> Cause | None:
         """The read-out that differs and that, given its old value, makes eager do what the capture does."""
-        for how in HOWS:
+        hows: tuple[How, ...] = (*HOWS, "arguments") if imitation.found.variant.kind == "size" else HOWS
+        for how in hows:
             base = self.base(how, imitation.captured.example)
             other = probe(self.subject, imitation.plan, how)
-            key = self._frozen(differing(base, other), base, imitation, how)
+            candidates = differing(base, other)
+            if how == "arguments":
+                # Nearly every call has some: that on which the capture fails is the likeliest, if it fails.
+                candidates.sort(key=lambda key: not imitation.fails_at(key[0], key[1]))
+            key = self._frozen(candidates, base, imitation, how)
             if key is not None:
                 site, old, new = _first_difference(base.by_key()[key], other, key)
                 return site.read_out(old, new)
@@ -189,7 +194,7 @@ class CauseFinder:
         for key in candidates[:MOST_FLIPS]:
             if enough([key]):
                 return key
-        if len(raising) == 1 and how != "sizes" and len(candidates) <= MOST_FLIPS:
+        if len(raising) == 1 and how in ("tracing", "plain") and len(candidates) <= MOST_FLIPS:
             # Both raise, in other words (torch unpacks a list, Python runs out of rows), and nothing else does.
             return raising[0]
         if not 1 < len(candidates) <= MOST_FLIPS or not enough(candidates):

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from torchsan.verify.compare import flatten
 from torchsan.verify.compiled import BACKENDS
 from torchsan.verify.distribution import CONFIRMING, ERRORS, FIRST_SEED
 from torchsan.verify.subject import Subject
@@ -95,6 +96,12 @@ def tensors_of(value):
     return tuple(t for item in items for t in tensors_of(item))
 """
 
+
+# A number of the model's that is a tensor of the capture's is compared as such.
+NUMBERS = """\
+    if isinstance(value, (bool, int, float)):
+        return (torch.tensor(value),)
+"""
 
 SEEDS = "torch.manual_seed({0}); random.seed({0}); numpy.random.seed({0})"
 LEAVES = "torch.utils._pytree.tree_leaves((a, k))"
@@ -186,9 +193,16 @@ def state_of(function):
 """
 
 
+COPY = ["eager = copy.deepcopy(model)"]
+RESULTS = [
+    "parts = [part for module in model.modules() for part in vars(module).values()]",
+    "made = [part for part in parts if isinstance(part, torch.Tensor) and part.grad_fn is not None]",
+    "results = {id(part): part.detach().clone() for part in made}  # deepcopy refuses what was computed (weight_norm)",
+]
 RESTORED = [
     "for name, tensor in state_of(captured).items():  # tracing ran the model, and shares its state",
-    "    tensor.detach().copy_(start[name.removeprefix({0!r})])",
+    "    if not torch.equal(tensor, start[name.removeprefix({0!r})]):",
+    "        tensor.detach().copy_(start[name.removeprefix({0!r})])",
 ]
 SAVED = [
     "stream = io.BytesIO()  # what was saved and loaded is what will be deployed",
@@ -202,12 +216,12 @@ def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> st
     variant: Variant = found.variant
     effect = found.difference.where if found.difference.kind == "state" else ""
     run = "captured" if method not in ("export", "export-strict", "export-static") else "captured.module()"
-    lines = ["import copy, io, random", "import numpy, torch", "", "", TENSORS_OF, ""]
+    lines = ["import copy, io, random", "import numpy, torch", "", "", _tensors_of(found), ""]
     lines += [STATE_OF]
     lines += [subject.origin or GIVEN]
     if subject.others and not subject.origin:
         lines += ["others = [torch.utils._pytree.tree_leaves((more_args, kwargs)) for more_args in more]  # as given"]
-    lines += ["eager = copy.deepcopy(model)"]
+    lines += [*RESULTS, "eager = copy.deepcopy(model, results)"] if _has_own_tensors(subject.model) else COPY
     lines += [
         "start = copy.deepcopy(state_of(model))",
         "leaves, tree = torch.utils._pytree.tree_flatten((args, kwargs))",
@@ -236,6 +250,21 @@ def reproduction(subject: Subject, captured: Any, found: Any, method: str) -> st
     tolerance = captured.tolerance
     lines += [f"torch.testing.assert_close(got, want, rtol={tolerance.rtol}, atol={tolerance.atol}, equal_nan=True)"]
     return "\n".join(lines) + "\n"
+
+
+def _has_own_tensors(model: torch.nn.Module) -> bool:
+    """May attributes be results of computations when the model is made? They may be others by now."""
+    return any(isinstance(part, torch.Tensor) for module in model.modules() for part in vars(module).values())
+
+
+def _tensors_of(found: Any) -> str:
+    """The function that lists results: with plain numbers where the capture has made tensors of them."""
+    want, got = ([leaf for _, leaf in flatten(outcome.outputs)] for outcome in (found.want, found.got))
+    tensors = [sum(isinstance(leaf, torch.Tensor) for leaf in leaves) for leaves in (want, got)]
+    if len(want) != len(got) or tensors[0] == tensors[1]:
+        return TENSORS_OF
+    head, rest = TENSORS_OF.split("    items", 1)
+    return f"{head}{NUMBERS}    items{rest}"
 
 
 def _capture_text(subject: Subject, captured: Any, method: str) -> str:

@@ -116,9 +116,11 @@ def value_difference(where: str, want: Any, got: Any, tolerance: Tolerance) -> D
 def outputs_difference(want: Any, got: Any, tolerance: Tolerance, *, only_tensors: bool) -> Difference | None:
     wanted, gotten = list(flatten(want)), list(flatten(got))
     if only_tensors:
-        # ONNX and graphs return tensors alone; constants among the results are not theirs to return.
-        wanted = [pair for pair in wanted if isinstance(pair[1], torch.Tensor)]
-        gotten = [pair for pair in gotten if isinstance(pair[1], torch.Tensor)]
+        # ONNX and graphs return tensors alone; constants among the results are not theirs to return. What is a number
+        # to eager and a tensor to them (a size) is.
+        pair = [[item for item in items if isinstance(item[1], torch.Tensor)] for items in (wanted, gotten)]
+        if len(pair[0]) == len(pair[1]) or len(wanted) != len(gotten):
+            wanted, gotten = pair
     if len(wanted) != len(gotten):
         return Difference("structure", "output", f"returns {len(gotten)} values instead of {len(wanted)}")
     for (where, a), (_, b) in zip(wanted, gotten, strict=True):

@@ -41,7 +41,7 @@ class Break:
 @dataclass(frozen=True, slots=True)
 class CompiledFacts:
     backend: str
-    # `agrees`, `differs`, why they were not compared, or empty where there are none.
+    # `agrees`, `differs`, `fail` where only eager has them, why they were not compared, or empty where there are none.
     gradients: str = ""
     departs: str = ""
     breaks: tuple[Break, ...] = ()
@@ -72,8 +72,11 @@ def compiled_facts(subject: Subject, backend: str, random: bool = False) -> Comp
     recompiles = _compilations() - before
     if random:
         return CompiledFacts(backend, "not compared: the model draws random numbers", "", breaks, recompiles)
-    if eager is None or compiled is None or not eager:
+    if not eager:
         return CompiledFacts(backend, "", "", breaks, recompiles)
+    if compiled is None:
+        departs = f"the gradients cannot be had, compiled with {backend}; eager computes them"
+        return CompiledFacts(backend, "fail", departs, breaks, recompiles)
     wrong = [name for name, value in eager.items() if not _close(value, compiled.get(name))]
     departs = f"the gradient of {wrong[0]} differs from eager's, compiled with {backend}" if wrong else ""
     return CompiledFacts(backend, "differs" if wrong else "agrees", departs, breaks, recompiles)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,12 +155,17 @@ def frozen_dtype(eager: list[Step], captured: list[Step]) -> Constant | None:
     """The first tensor made with a dtype that follows the input in eager mode but not in the capture."""
     makers = [s for s in eager if s.name in _MAKERS]
     others = [s for s in captured if s.name in _MAKERS]
-    for index, step in enumerate(makers):
-        if index >= len(others):
-            break
-        if step.dtypes != others[index].dtypes:
+    for step, other in _paired(makers, others):
+        if step.dtypes != other.dtypes:
             if step.place is None or step.by_torch:
                 # Layers of torch freeze theirs, too (the initial state of an LSTM): not the user's doing.
                 return None
-            return Constant(step.place, text_of(step.place), others[index].dtypes[0], step.dtypes[0])
+            return Constant(step.place, text_of(step.place), other.dtypes[0], step.dtypes[0])
     return None
+
+
+def _paired(eager: list[Step], captured: list[Step]) -> Iterator[tuple[Step, Step]]:
+    """The same steps of both: a capture leaves out what nobody uses, so that counting them is not enough."""
+    ours, theirs = ([(step.name, step.shapes) for step in steps] for steps in (eager, captured))
+    for block in difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
+        yield from zip(eager[block.a : block.a + block.size], captured[block.b : block.b + block.size], strict=True)

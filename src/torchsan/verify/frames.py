@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -26,14 +27,18 @@ _TORCH_PLUMBING = tuple(
 )
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
+# Where arrays are computed, as torch computes tensors: a size that `np.prod` reads was read by the line that calls it.
+_NUMPY = tuple(
+    folder + os.sep for folder in getattr(importlib.util.find_spec("numpy"), "submodule_search_locations", None) or ()
+)
 
 
 @lru_cache(maxsize=4096)
 def is_users(path: str) -> bool:
-    """Not torch, not us, not the standard library; installed packages count as the user's program."""
+    """Not torch, NumPy, us or the standard library; other installed packages count as the user's program."""
     if path.startswith("<") and not path.startswith(("<ipython", "<stdin")):
         return False
-    if path.startswith((_TORCH, _OURS)):
+    if path.startswith((_TORCH, _OURS, *_NUMPY)):
         return False
     return not path.startswith(_LIBRARY) or "site-packages" in path
 
@@ -206,6 +211,14 @@ def statement_at(place: Place) -> ast.stmt | None:
     if tree is None:
         return None
     return next((node for node, _ in reversed(_path_to(tree, place)) if isinstance(node, ast.stmt)), None)
+
+
+def call_at(place: Place) -> ast.Call | None:
+    """The innermost call around a place."""
+    tree = tree_of(place.path)
+    if tree is None:
+        return None
+    return next((node for node, _ in reversed(_path_to(tree, place)) if isinstance(node, ast.Call)), None)
 
 
 def use_at(place: Place) -> Use | None:

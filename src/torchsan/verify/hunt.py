@@ -166,6 +166,8 @@ def _says_nothing_new(trial: Trial, variant: Variant) -> bool:
         return True
     if variant.needs and (variant.needs in wrong or "calls" in wrong):
         return True
+    if variant.needs == TOGETHER and any(found.variant.kind == "size" for found in wrong.values()):
+        return True
     # Comparing distributions takes many runs: one input a column is enough, one difference is, too.
     return variant.column in trial.in_distribution or any(found.in_distribution for found in wrong.values())
 
@@ -249,7 +251,7 @@ def _simpler(truth: Truth, variant: Variant) -> list[Variant]:
         if dimension:
             for size in range(2, min(4, dimension.size)):
                 edits = dimension.edits(subject, size)
-                if edits is not None:
+                if edits is not None and not dimension.reaches_one(subject, size):
                     label = f"{dimension.label}: {dimension.size} → {size}"
                     options.append(replace(variant, edits=edits, label=label))
         options = [o for o in options if set(o.edits) == set(variant.edits)]

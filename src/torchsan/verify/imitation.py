@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import random
 import re
 import sys
@@ -48,6 +48,10 @@ class Imitation:
         if len(outcome.outputs) != len(got.outputs):
             return False
         return difference(outcome, got, LOOSE, names=names, state=state, only_tensors=True) is None
+
+    def fails_at(self, path: str, line: int) -> bool:
+        """Whether the capture's own error tells of a line of the program."""
+        return (os.path.basename(path), line) in _traced_lines(self.found.got.error)
 
     def without(self, names: list[str], slots: list[tuple[Slot, Any]]) -> bool:
         """Whether eager is like the capture once attributes and globals do not outlive a call."""
@@ -139,8 +143,10 @@ def alike_errors(capture: BaseException, eager: BaseException) -> bool:
     ours, theirs = (re.sub(r"\d+", "#", last_line(error)) for error in (eager, capture))
     if ours == theirs:
         return True
-    lines = {(path.rpartition("/")[2], int(line)) for path, line in _TRACED_LINE.findall(str(capture))[-1:]}
     places = raised_places(eager)
-    with contextlib.suppress(IndexError):
-        return (places[0].path.rpartition("/")[2], places[0].line) in lines
-    return False
+    return bool(places) and (os.path.basename(places[0].path), places[0].line) in _traced_lines(capture)[-1:]
+
+
+def _traced_lines(error: BaseException | None) -> list[tuple[str, int]]:
+    """The lines of Python that an error of TorchScript tells of: file and number."""
+    return [(os.path.basename(path), int(line)) for path, line in _TRACED_LINE.findall(str(error))] if error else []

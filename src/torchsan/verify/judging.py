@@ -127,7 +127,8 @@ class Judge:
             else:
                 uses = attribute_uses(subject, [change.target], subject.plan())
                 place = next((p for use in uses for p in (*use.writes, *use.reads)), None)
-            cause: LiveChange = replace(change, place=place or self.finder.nowhere().place)
+            where = place or self.finder.nowhere().place
+            cause: LiveChange = replace(change, place=where, by_program=subject.capture is not None)
             self.note(cause, "capture", "", Verdict(trial.method, "wrong", change.change))
 
     def judgement(self, trials: list[Trial]) -> Judgement:

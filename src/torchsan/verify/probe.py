@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from torchsan.model import Place
 from torchsan.model.capture_events import ReadOut
+from torchsan.verify.arguments import Arguments
 from torchsan.verify.compare import flatten
 from torchsan.verify.frames import Use, is_users, text_of, use_at, user_places
 from torchsan.verify.subject import Outcome, Plan, Subject, quiet, seed_everything, tensors_of
@@ -40,7 +41,7 @@ KINDS = {
 # Functions of torch that answer with a Python truth value.
 QUESTIONS = ("equal", "allclose", "is_nonzero")
 Key = tuple[str, int, int, str]
-How = Literal["tracing", "plain", "sizes"]
+How = Literal["tracing", "plain", "sizes", "arguments"]
 
 
 @dataclass
@@ -94,6 +95,9 @@ class Recording:
 
 
 def short(value: Any) -> str:
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        # While torch traces, sizes are tensors; nobody else calls them so.
+        value = value.item()
     text = repr(value).replace("\n", " ")
     return text if len(text) <= 40 else text[:39] + "…"
 
@@ -129,8 +133,8 @@ def _from_shape(tensor: torch.Tensor) -> bool:
 class Recorder:
     """Replaces the read-out methods of Tensor for as long as the context lasts."""
 
-    def __init__(self, force: dict[Key, list[Any]] | None = None, sizes: bool = False) -> None:
-        self.sizes = sizes
+    def __init__(self, force: dict[Key, list[Any]] | None = None, how: How = "plain") -> None:
+        self.how = how
         self.recording = Recording()
         self.force = force or {}
         self.used: dict[Key, int] = {}
@@ -186,6 +190,13 @@ class Recorder:
         self.recording.sites.append(site)
         return self._forced(site, result)
 
+    def argument(self, places: list[Place], name: str, value: Any) -> Any:
+        if self.inside or len(self.recording.sites) >= self.limit:
+            return value
+        site = Site(name, "shape", places, value, self.call)
+        self.recording.sites.append(site)
+        return self._forced(site, value)
+
     def _size_reader(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Sizes that the user's own line asks for; torch's Python asks for them all the time."""
         seen = self._wrapper("size", original)
@@ -204,7 +215,7 @@ class Recorder:
         for owner, name, kind in owners:
             if hasattr(owner, name):
                 found.append((owner, name, self._wrapper(kind, getattr(owner, name))))
-        if self.sizes:
+        if self.how == "sizes":
             tensor = torch.Tensor
             found += [(tensor, name, self._size_reader(getattr(tensor, name))) for name in ("size", "numel")]
             found.append((tensor, "shape", property(self._size_reader(lambda t: torch._C.TensorBase.size(t)))))
@@ -230,7 +241,7 @@ class Recorder:
         try:
             for owner, name, replacement in replacements:
                 setattr(owner, name, replacement)
-            with _Lists(self):
+            with _Lists(self), Arguments(self.argument) if self.how == "arguments" else contextlib.nullcontext():
                 yield self.recording
         finally:
             for owner, name, original in kept:
@@ -276,10 +287,10 @@ class _Watched(torch.nn.Module):  # type: ignore[misc]
 
 def probe(subject: Subject, plan: Plan, how: How = "tracing", force: dict[Key, list[Any]] | None = None) -> Recording:
     """Run a fresh copy and record its read-outs: under the tracer, where sizes are read out as values are,
-    plainly, or plainly with every size that the user's lines ask for.
+    plainly, or plainly with every size that the user's lines ask for, or every number that they hand to torch.
     """
     model = plan.prepared(subject.fresh())
-    recorder = Recorder(force, sizes=how == "sizes")
+    recorder = Recorder(force, how)
     outcome = recorder.recording.outcome
     seed_everything(plan.seed)
     try:

@@ -30,6 +30,12 @@ class Dimension:
     accepted: tuple[int, ...] = ()
     units: tuple[int, ...] = ()
 
+    def reaches_one(self, subject: Subject, new: int) -> bool:
+        """Whether an axis that hangs on the first comes to size 1 with it, which is special to exporters."""
+        steps = (new - self.size) // (self.units or (1,))[0]
+        units = self.units or (1,) * len(self.axes)
+        return any(size_of(subject, axis) + steps * unit == 1 for axis, unit in zip(self.axes, units, strict=True))
+
     def edits(self, subject: Subject, new: int) -> dict[int, str] | None:
         """The inputs with another size of the first axis; None when there is no such size."""
         units = self.units or (1,) * len(self.axes)

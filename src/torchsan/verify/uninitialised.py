@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchsan.compat_capture import EagerDispatchMode
 from torchsan.model import Place
 from torchsan.verify.compare import Tolerance, difference
 from torchsan.verify.frames import text_of, user_places
@@ -17,7 +17,7 @@ _NAMES = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_stride
 Site = tuple[str, int]
 
 
-class _Filled(TorchDispatchMode):  # type: ignore[misc]
+class _Filled(EagerDispatchMode):
     """Gives fresh memory a content: the same everywhere, but for one line of the program."""
 
     def __init__(self, other: Site | None = None) -> None:

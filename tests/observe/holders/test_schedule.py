@@ -80,3 +80,17 @@ def test_a_block_tells_what_it_left_out(process):
     assert not block.due("line")
     assert "left out 2 times" in block.remark
     assert schedule.Schedule().remark == ""
+
+
+def test_nothing_is_earned_outside_of_a_block(monkeypatch):
+    monkeypatch.undo()
+    share = Share(allowance=0.0, share=0.1, started=0.0)
+    now = [10.0]
+    monkeypatch.setattr("torchsan.observe.timing.processor_time", lambda: now[0])
+    assert share.granted() == pytest.approx(1.0)
+    share.rest()
+    now[0] = 50.0
+    share.resume()
+    assert share.granted() == pytest.approx(1.0)
+    now[0] = 60.0
+    assert share.granted() == pytest.approx(2.0)

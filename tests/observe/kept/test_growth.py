@@ -5,7 +5,16 @@ from __future__ import annotations
 import gc
 
 import pytest
+from kept_in_projects import LEAKS_IN_PROJECTS, ON_PURPOSE_IN_PROJECTS, PROJECT
+from kept_without_names import FULL_SOME_DAY, LEAKS_WITHOUT_NAMES
 from observe_kept_programs import LEAKS, ON_PURPOSE, SETUP
+
+PILING_UP = {name: SETUP + text for name, text in LEAKS.items()} | {
+    name: PROJECT + text for name, text in (LEAKS_IN_PROJECTS | LEAKS_WITHOUT_NAMES).items()
+}
+MEANT = {name: SETUP + text for name, text in ON_PURPOSE.items()} | {
+    name: PROJECT + text for name, text in (ON_PURPOSE_IN_PROJECTS | FULL_SOME_DAY).items()
+}
 
 
 @pytest.fixture(autouse=True)
@@ -17,17 +26,17 @@ def only_the_program():
     gc.unfreeze()
 
 
-@pytest.mark.parametrize("name", LEAKS)
+@pytest.mark.parametrize("name", PILING_UP)
 def test_a_graph_that_piles_up_is_found(watch_program, name):
-    watched = watch_program(SETUP + LEAKS[name])
+    watched = watch_program(PILING_UP[name])
     assert watched.error is None
     assert [f.code for f in watched.alarms] == ["TS501"]
     assert watched.lines("aliased") == watched.marked("holds")
 
 
-@pytest.mark.parametrize("name", ON_PURPOSE)
+@pytest.mark.parametrize("name", MEANT)
 def test_a_graph_that_is_kept_on_purpose_is_not_spoken_of(watch_program, name):
-    watched = watch_program(SETUP + ON_PURPOSE[name])
+    watched = watch_program(MEANT[name])
     assert watched.error is None
     assert watched.alarms == []
     assert watched.report.notes == []

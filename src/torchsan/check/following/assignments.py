@@ -86,7 +86,7 @@ class Assignments(Parts):
     def set_item(self, target: ast.Subscript, value: Any, scope: Scope, node: ast.AST) -> None:
         owner = self.value(target.value, scope)
         self.value(target.slice, scope)
-        if isinstance(owner, Tensor) and is_key(target.slice):
+        if isinstance(owner, Tensor) and (is_key(target.slice) or owner.other):
             owner.sure, owner.likely, owner.other = False, False, True
             # The caller may go on from there.
             self.machine.kept += tensors_in(value)

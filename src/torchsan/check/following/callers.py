@@ -38,6 +38,8 @@ def uses_of(info: FunctionInfo, argument: str, program: Program, project: Projec
     if project is None:
         return set()
     names = {info.name}
+    if is_registered(info):
+        return {Use.UNKNOWN}
     if info.name in ("forward", "__call__"):
         # A module is called by the name that it was given.
         names = _held_as(info.owner.name, project) if info.owner is not None else set()
@@ -54,6 +56,15 @@ def uses_of(info: FunctionInfo, argument: str, program: Program, project: Projec
             if len(text) < MOST_TEXT and f"{name}(" in text and "test" not in os.path.basename(path):
                 found |= _uses_in(path, name, info, argument)
     return found
+
+
+def is_registered(info: FunctionInfo) -> bool:
+    """Whether a decorator files it under a name: who asks for it by that name is written nowhere in the code."""
+    around = [*info.decorators]
+    if info.owner is not None:
+        around += [ast.unparse(decorator) for decorator in info.owner.node.decorator_list]
+    # `@register_checkpoint_hooks` files its methods, not itself.
+    return any("regist" in name and "hook" not in name for name in map(str.lower, around))
 
 
 def called_without_grad(name: str, project: Project) -> bool:

@@ -34,6 +34,8 @@ from torchsan.check.reading.program import FunctionInfo
 
 # Names of what is called when a model is used, mostly without gradients.
 _FOR_USE = re.compile(r"infer|predict|generate|_test(?:_|$)|evaluate|greedy|beam")
+# Names of what gives up the state that a module keeps.
+_RESETS = re.compile(r"reset|detach|clear|forget", re.I)
 # Decorators that may switch gradients off.
 _SWITCHES = re.compile(r"no_?grad|inference|eval_mode|evaluat", re.I)
 
@@ -115,6 +117,8 @@ class Calls(MethodCalls, BuiltinCalls):
         asked = isinstance(bound, Instance) and bound.module and function.info.name not in ("forward", "__call__")
         if asked or any(isinstance(value, Instance) and value.module for value in args):
             self.machine.perhaps_reset = True
+            name = function.info.name if isinstance(function, Function) else getattr(function, "name", "")
+            self.machine.said_reset = self.machine.said_reset or _RESETS.search(name) is not None
 
     def mark_handed(self, args: list[Any]) -> None:
         for value in args:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from torchsan.check.facts import Fact
 from torchsan.check.following.callers import called_without_grad
 from torchsan.check.following.dropped import dropped_results
-from torchsan.check.following.evidence import used_as_tensors
+from torchsan.check.following.evidence import used_as_containers, used_as_tensors
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
 from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import paths
@@ -28,6 +28,7 @@ from torchsan.check.modelling.values import (
     Tensor,
     tensors_in,
 )
+from torchsan.check.reading.places import function_at
 from torchsan.check.reading.prefilter import Suspects
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project, project_of
@@ -105,15 +106,22 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
             break
     if function is not None:
         facts += owned.facts(function, program, project, Teller(program))
-        if project is not None and _hangs_on_callers(function) and any(_in_graph(fact) for fact in facts):
-            without = called_without_grad(function.name, project)
-            facts = [replace(f, certainty="possible") if without and _in_graph(f) else f for f in facts]
+        if project is not None:
+            facts = [_as_called(fact, function, program, project) if _in_graph(fact) else fact for fact in facts]
     return [_on_all_paths(fact, {program.place(node) for node in walked}) for fact in facts] if walked else facts
 
 
 def _in_graph(fact: Fact) -> bool:
     """Whether a fact is one only where gradients are kept."""
     return isinstance(fact.event, StaleSave | RefusedWrite) and fact.certainty != "possible"
+
+
+def _as_called(fact: Fact, root: FunctionInfo, program: Program, project: Project) -> Fact:
+    """A fact of a function, or below it, that is called where no gradients are kept may be none."""
+    writer = function_at(program, fact.at.line) if fact.at.path == program.path else None
+    around = {info.name for info in (root, writer) if info is not None and _hangs_on_callers(info)}
+    without = any(called_without_grad(name, project) for name in around)
+    return replace(fact, certainty="possible") if without else fact
 
 
 def _hangs_on_callers(info: FunctionInfo) -> bool:
@@ -272,6 +280,7 @@ def _arguments(
         tensor.sure = _IS_TENSOR.search(text) is not None and _NO_TENSOR.search(text) is None
         if not text and not config:
             tensor.sure = argument.arg in used_as_tensors(info)
+        tensor.other = not text and argument.arg in used_as_containers(info)
         tensor.likely = not text and not config and (interpreter.home.only_torch or info.name == "forward")
         made[argument.arg] = tensor
     if spec.vararg is not None and not config:

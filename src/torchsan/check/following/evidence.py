@@ -32,7 +32,7 @@ def used_as_tensors(info: FunctionInfo) -> frozenset[str]:
     names = {a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs) if a.annotation is None}
     nodes = list(ast.walk(info.node))
     bound = _bound(nodes)
-    added = {n.target.id for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+    added = _added(nodes, program)
     found: set[str] = set()
     for node in nodes:
         name = _shown_by(node, added, program)
@@ -40,6 +40,13 @@ def used_as_tensors(info: FunctionInfo) -> frozenset[str]:
         if name in names and getattr(node, "lineno", 0) <= bound.get(name, 1 << 30):
             found.add(name)
     return frozenset(found - _asked(nodes))
+
+
+@lru_cache(maxsize=1024)
+def used_as_containers(info: FunctionInfo) -> frozenset[str]:
+    """Names of the arguments that hold things of their own: `isinstance(batch[key], list)` is asked of no tensor."""
+    kinds = [kind.value for kind in _asked_of(list(ast.walk(info.node))) if isinstance(kind, ast.Subscript)]
+    return frozenset(kind.id for kind in kinds if isinstance(kind, ast.Name))
 
 
 def _bound(nodes: list[ast.AST]) -> dict[str, int]:
@@ -53,13 +60,33 @@ def _bound(nodes: list[ast.AST]) -> dict[str, int]:
 
 
 def _asked(nodes: list[ast.AST]) -> set[str]:
-    """Names of which the function asks what they are: they may be several things."""
+    """Names of which the function asks what they are, or how large: they may be several things, numbers among them."""
+    tests = [n.test for n in nodes if isinstance(n, ast.If | ast.IfExp | ast.While)]
+    sizes = [t.left for t in tests if isinstance(t, ast.Compare) and isinstance(t.comparators[0], ast.Constant)]
+    return {kind.id for kind in (*_asked_of(nodes), *sizes) if isinstance(kind, ast.Name)}
+
+
+def _asked_of(nodes: list[ast.AST]) -> list[ast.expr]:
+    """The expressions of which `isinstance` and the like ask what they are."""
     calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.args]
-    kinds = [n.args[0] for n in calls if n.func.id in ("isinstance", "type", "hasattr")]  # type: ignore[attr-defined]
-    return {kind.id for kind in kinds if isinstance(kind, ast.Name)}
+    return [n.args[0] for n in calls if n.func.id in ("isinstance", "type", "hasattr")]  # type: ignore[attr-defined]
 
 
-def _shown_by(node: ast.AST, added: set[str], program: Program) -> str:
+def _added(nodes: list[ast.AST], program: Program) -> dict[str, int]:
+    """Names that something is added to, each with the line before which what is done with it tells what it was.
+
+    A number to which a tensor is added becomes one.
+    """
+    found: dict[str, int] = {}
+    for node in nodes:
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            calls = [n.func for n in ast.walk(node.value) if isinstance(n, ast.Call)]
+            tensor = any(program.dotted(called).startswith("torch.") for called in calls)
+            found.setdefault(node.target.id, node.lineno if tensor else 1 << 30)
+    return found
+
+
+def _shown_by(node: ast.AST, added: dict[str, int], program: Program) -> str:
     """The name that an expression shows to be a tensor's."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in _ATTRIBUTES:
         return node.value.id
@@ -69,7 +96,7 @@ def _shown_by(node: ast.AST, added: set[str], program: Program) -> str:
     if isinstance(called.value, ast.Name) and called.value.id not in program.imports:
         name = called.value.id
         proves = called.attr in only_tensors_have() and called.attr not in _ARRAYS_HAVE
-        if proves or (name in added and called.attr in _IF_WRITTEN):
+        if proves or (node.lineno < added.get(name, 0) and called.attr in _IF_WRITTEN):
             return name
     if not node.args or not isinstance(node.args[0], ast.Name) or called.attr in _TAKES_ANYTHING:
         return ""

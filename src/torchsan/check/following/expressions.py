@@ -205,7 +205,9 @@ class Expressions(Items):
         if isinstance(left, Sequence) and isinstance(right, Sequence) and isinstance(op, ast.Add):
             return Sequence(left.items + right.items)
         if isinstance(left, Sequence):
-            return left
+            # `[first] + sizes[:-1]`: how much follows, and what, is not known.
+            more = isinstance(op, ast.Add) and left.make is None
+            return Sequence(list(left.items), self.machine.unknown) if more else left
         tensors = [v for v in (left, right) if isinstance(v, Tensor)]
         if not tensors:
             return self.machine.unknown()
@@ -326,7 +328,7 @@ class Expressions(Items):
         answer = self.condition(node.test, scope)
         before = self.machine.inside
         if self.question:
-            self.machine.inside = (*before, (self.question, answer))
+            self.machine.inside = (*before, *self.answered(node.test, answer))
         try:
             return self.value(node.body if answer else node.orelse, scope)
         finally:

@@ -10,6 +10,7 @@ from torchsan.check.following.calls import Calls
 from torchsan.check.following.expressions import Expressions
 from torchsan.check.following.machine import Machine
 from torchsan.check.following.oracle import Oracle
+from torchsan.check.following.parts import names_in
 from torchsan.check.following.scope import Scope
 from torchsan.check.following.statements import Statements
 from torchsan.check.modelling.names import (
@@ -17,6 +18,8 @@ from torchsan.check.modelling.names import (
 )
 from torchsan.check.modelling.torch_model import TorchModel
 from torchsan.check.modelling.values import (
+    IN_TURN,
+    Answers,
     Instance,
     Layer,
     Library,
@@ -58,6 +61,8 @@ class Interpreter(Statements, Expressions, Calls):
         self.active: list[FunctionInfo] = []
         # The condition that was asked last, if the source does not decide it.
         self.question = ""
+        # Names that loops around this statement give a value to, from item to item.
+        self.turns: list[str] = []
         # The function that is followed on its own.
         self.root: FunctionInfo | None = None
 
@@ -115,6 +120,12 @@ class Interpreter(Statements, Expressions, Calls):
             return bool(value.value)
         self.question = self.program.words(test)
         return self.oracle.decide(self.question)
+
+    def answered(self, test: ast.expr, answer: bool) -> Answers:
+        """The answer that the question just asked got, and whether it is asked again for other items of a loop."""
+        told: Answers = ((self.question, answer),)
+        again = self.turns and not set(self.turns).isdisjoint(names_in(test))
+        return (*told, (IN_TURN + self.question, answer)) if again else told
 
     def spread(self, value: Any, node: ast.AST) -> list[Any]:
         """The items of `*value`: all of them, since the order of layers hangs on it."""

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from torchsan.check.following.parts import Parts, is_key
+from torchsan.check.following.parts import Parts, is_key, names_in
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.values import Grad, Layer, Mapping, Plain, Sequence, Tensor, truth
 
@@ -31,10 +31,13 @@ class Items(Parts):
         if not generators:
             return [make()]
         first, found = generators[0], []
-        for item in self.iterate(self.value(first.iter, scope), first.iter):
+        items, outer = self.iterate(self.value(first.iter, scope), first.iter), len(self.turns)
+        self.turns += names_in(first.target)
+        for item in items:
             self.assign(first.target, item, scope, first.target)
             if all(truth(self.value(test, scope)) is not False for test in first.ifs):
                 found += self.comprehend(generators[1:], scope, make)
+        del self.turns[outer:]
         return found
 
     def value_Subscript(self, node: ast.Subscript, scope: Scope) -> Any:

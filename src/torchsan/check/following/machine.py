@@ -48,7 +48,7 @@ class Machine:
         self.backwards = 0
         # Whether an object gave out what an earlier backward has used up, and whether somebody who may have put it back
         # was given the object since.
-        self.carried = self.perhaps_reset = False
+        self.carried = self.perhaps_reset = self.said_reset = False
         # Whether a function is followed without the program that calls it, and is a method that others have to call.
         self.alone = self.helper = False
         # … of an object that is no module: whether its caller keeps gradients is not known.
@@ -272,6 +272,11 @@ class Machine:
         if base.leaf and base.wants_grad == Grad.YES:
             self.refuse("leaf-view", tensor, place, op, target, origin)
 
+    @property
+    def may_be_new(self) -> bool:
+        """Whether what modules kept of an earlier graph may have been given up since."""
+        return self.said_reset or (self.carried and self.perhaps_reset)
+
     def refuse(
         self,
         reason: str,
@@ -340,9 +345,7 @@ class Machine:
             reached[current] = sure
             if current.freed is not None:
                 if sure and node is not None and any(save.certain for save in current.saves):
-                    self.facts.append(
-                        self.tell.reused(current, current.freed, node, sure=not (self.carried and self.perhaps_reset))
-                    )
+                    self.facts.append(self.tell.reused(current, current.freed, node, sure=not self.may_be_new))
                     raise PathEnded
                 # An op that kept nothing can be walked again: what lies behind it decides.
                 pending.extend((parent, sure) for parent in current.parents)

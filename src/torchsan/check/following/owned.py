@@ -15,6 +15,7 @@ from torchsan.check.following.blocks import blocks_of
 from torchsan.check.following.callers import Use, uses_of
 from torchsan.check.modelling.names import SHAPE_ONLY
 from torchsan.check.modelling.values import ONCE, Storage, Tensor, Write
+from torchsan.check.reading.places import function_at
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
 from torchsan.check.telling.teller import FOR_OUTPUT, Teller
@@ -22,12 +23,15 @@ from torchsan.check.telling.teller import FOR_OUTPUT, Teller
 # Names that tell the reader what is going to happen.
 _SAYS_SO = re.compile(
     r"_$|inplace|in_place|quantize|preprocess|^(?:update|init|reset|fill|set|write|copy|accumulate|step|zero|clip|sync|all_|reduce|assign|"
-    r"insert|append|add|load|store|push|register|mutate|scatter|apply|freeze|prune|shuffle|swap|test|setup|collate|"
+    r"insert|append|add|allocate|load|store|push|register|mutate|scatter|apply|freeze|prune|shuffle|swap|test|setup|collate|"
     r"convert|quantize|remap|merge|patch|fuse|shard|draw|paint|plot|visualize|__)(?:_|$|[a-z]*$)"
 )
 _DOCUMENTED = re.compile(
-    r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect", re.I
+    r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect|"
+    r"updates? (?:the )?(?:given|provided|passed)",
+    re.I,
 )
+_REMARK = re.compile(r"#.*\bin[- ]?place\b", re.I)
 _DESCRIBES = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params|Inputs?|Shape)\s*:?\s*$|:param\b", re.M)
 _BLANKS = frozenset(
     {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros"}
@@ -67,6 +71,7 @@ class OwnedWrites:
             # `if total is None: total = zeros(…)`: what is given instead is there to be filled.
             certain = not any(weak(s) or (mixed and blank(s)) for s, _, _ in seen)
             certain = certain and not (quiet(info, program, storage) or announced(info, write))
+            certain = certain and not remarked(info, program, write)
             certain = certain and (storage.kind != "argument" or info.returns)
             # Last, since the whole tree may have to be read for it.
             certain = certain and self.harmful(info, program, project, storage, write, mixed=mixed)
@@ -145,6 +150,16 @@ def announced(info: FunctionInfo, write: Write) -> bool:
     return False
 
 
+def remarked(info: FunctionInfo, program: Program, write: Write) -> bool:
+    """Whether a comment of the function, or what it calls to do the write, says that it is done in place."""
+    home = getattr(write.place, "home", None) or program
+    writer = function_at(home, getattr(write.place, "lineno", 0))
+    if writer is not None and writer.node is not info.node and says_so(writer):
+        return True
+    lines = (info.program or program).lines[info.node.lineno - 1 : info.node.end_lineno]
+    return any(_REMARK.search(line) for line in lines)
+
+
 def hands_back(info: FunctionInfo, name: str) -> bool:
     """Whether a function returns the very argument that it has changed."""
     returns = [n.value for n in ast.walk(info.node) if isinstance(n, ast.Return)]
@@ -196,7 +211,14 @@ def quiet(info: FunctionInfo, program: Program, storage: Storage) -> bool:
         return True
     if info.owner is not None and any(b.endswith(("Function", "Optimizer", "Dataset")) for b in info.owner.bases):
         return True
-    documentation = ast.get_docstring(node, clean=False) or ""
+    return says_so(info)
+
+
+def says_so(info: FunctionInfo) -> bool:
+    """Whether the documentation of a function or of its class tells that something is written."""
+    if isinstance(info.node, ast.Lambda):
+        return False
+    documentation = ast.get_docstring(info.node, clean=False) or ""
     if info.owner is not None:
         documentation += ast.get_docstring(info.owner.node, clean=False) or ""
     return _DOCUMENTED.search(documentation) is not None

@@ -30,6 +30,10 @@ def is_key(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
+def names_in(node: ast.AST) -> list[str]:
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+
+
 class Parts:
     """State of one path; `Interpreter` puts the parts together."""
 
@@ -49,6 +53,7 @@ class Parts:
     root: FunctionInfo | None
     project: Project | None
     question: str
+    turns: list[str]
     # What runs each kind of statement.
     statements: ClassVar[dict[type[ast.AST], Callable[..., Any]]]
 

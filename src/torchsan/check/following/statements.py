@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchsan.check.following.assignments import Assignments
 from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import bare
-from torchsan.check.following.parts import MOST_ITEMS
+from torchsan.check.following.parts import MOST_ITEMS, names_in
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.names import (
     BINARY,
@@ -113,7 +113,7 @@ class Statements(Assignments):
         value = self.value(node.value, scope)
         if isinstance(current, Tensor) and isinstance(value, Tensor) and value.op == "numpy":
             current.other = True
-        if isinstance(current, Tensor) and current.likely and isinstance(value, Tensor) and value.sure:
+        if isinstance(current, Tensor) and self.becomes_tensor(current) and isinstance(value, Tensor) and value.sure:
             current.sure = True
         if isinstance(current, Tensor) and current.sure:
             self.augment(current, value, node, scope)
@@ -125,6 +125,11 @@ class Statements(Assignments):
             current.children += value.items[:MOST_ITEMS]
             return
         self.assign(node.target, self.binary(node.op, current, value, node), scope, node)
+
+    def becomes_tensor(self, current: Tensor) -> bool:
+        """Whether what a tensor is added to was one before: an argument of a plain function may be a number."""
+        given = current.storage.kind == "argument" and self.root is not None and self.root.owner is None
+        return current.likely and not given
 
     def augment(self, current: Tensor, value: Any, node: ast.AugAssign, scope: Scope) -> None:
         name = BINARY.get(type(node.op), "add") + "_"
@@ -182,7 +187,7 @@ class Statements(Assignments):
         if question:
             if holds_write(node):
                 self.oracle.interesting.setdefault(bare(question))
-            self.machine.inside = (*before, (question, answer))
+            self.machine.inside = (*before, *self.answered(node.test, answer))
             if answer and guards_itself(node):
                 self.machine.inside += ((ONCE, True),)
             if answer:
@@ -215,14 +220,23 @@ class Statements(Assignments):
             scope.names[name.id] = self.torch.construct(last, [], {}, test)
 
     def run_For(self, node: ast.For, scope: Scope) -> str:
-        for item in self.iterate(self.value(node.iter, scope), node.iter):
-            self.assign(node.target, item, scope, node)
-            left = self.run_block(node.body, scope)
-            if left == "break":
-                return ""
-            if left == "return":
-                return left
-        return self.run_block(node.orelse, scope)
+        left = self.run_rounds(node, scope)
+        return self.run_block(node.orelse, scope) if not left else "" if left == "break" else left
+
+    def run_rounds(self, node: ast.For, scope: Scope) -> str:
+        """Each item in its turn; how the loop was left, if it was."""
+        items = self.iterate(self.value(node.iter, scope), node.iter)
+        outer = len(self.turns)
+        self.turns += names_in(node.target)
+        try:
+            for item in items:
+                self.assign(node.target, item, scope, node)
+                left = self.run_block(node.body, scope)
+                if left in ("break", "return"):
+                    return left
+        finally:
+            del self.turns[outer:]
+        return ""
 
     run_AsyncFor = run_For
 

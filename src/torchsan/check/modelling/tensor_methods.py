@@ -15,6 +15,7 @@ from torchsan.check.modelling.values import (
     Node,
     Plain,
     Sequence,
+    Storage,
     Tensor,
     tensors_in,
     truth,
@@ -115,6 +116,11 @@ class TensorMethods(TorchParts):
 
     def method_detach_(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
         tensor.node, tensor.grad, tensor.apart, tensor.leaf = None, Grad.NO, True, False
+        return tensor
+
+    def method_set_(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
+        """Other memory for one tensor: the memory that it had stays as it is."""
+        tensor.storage, tensor.base, tensor.view = Storage("unknown"), None, ""
         return tensor
 
     def method_sample(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:

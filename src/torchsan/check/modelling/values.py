@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Answers = tuple[tuple[str, bool], ...]
 # Among them: a branch that is taken at most once in the life of the object.
 ONCE = "once"
+# … or a branch that is asked anew for each item of a loop, this one among them or not.
+IN_TURN = "in turn: "
 
 
 class Grad(IntEnum):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchsan.check.facts import Fact
 from torchsan.check.modelling.questions import for_use
-from torchsan.check.modelling.values import ONCE, Answers, Node, Save, Snapshot, Storage, Tensor, Write
+from torchsan.check.modelling.values import IN_TURN, ONCE, Answers, Node, Save, Snapshot, Storage, Tensor, Write
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.model import Certainty, Place, events
 
@@ -30,6 +30,9 @@ def agree(first: Answers, second: Answers) -> bool:
     Flags that are set apart may still go together, or never: `if fast: keep(h)` and `if not train: h += 1`.
     """
     if any(condition == ONCE for condition, _ in second):
+        return False
+    if any(condition.startswith(IN_TURN) and (condition, answer) not in second for condition, answer in first):
+        # `if i < last: x = act(x)`: after the loop it is the item without that counts.
         return False
     return set(first) <= set(second) or set(second) <= set(first)
 

@@ -55,6 +55,7 @@ REWRITES: dict[str, Rewrite] = {
     "clear_cache": weights.clear_cache,
     "returned_twin": writes.returned_twin,
     "detach_carried": graphs.detach_carried,
+    "detach_handed_out": kept_graphs.detach_handed_out,
     "detach_stored": kept_graphs.detach_stored,
     "keep_graph": graphs.keep_graph,
     "retain_grad": graphs.retain_grad,

@@ -25,7 +25,36 @@ def detach_stored(spot: Spot) -> Found:
     for value in _stored(statement):
         if id(value) not in seen and len(seen) < MOST:
             seen.add(id(value))
-            yield f"store {_short(source, value)} without its graph", _cut(source, value)
+            if _is_caught(source, value):
+                # Its traceback has the variables of every function that it came through.
+                end = source.end(value)
+                yield f"store {_short(source, value)} without its traceback", [Edit(end, end, ".with_traceback(None)")]
+            else:
+                yield f"store {_short(source, value)} without its graph", _cut(source, value)
+
+
+def detach_handed_out(spot: Spot) -> Found:
+    """Where the holder is not the place to cut (`list(steps())`): `.detach()` on what the function that made the graph
+    yields or returns."""
+    source, statement = spot.source, spot.source.statement(spot.span)
+    function = source.function_of(statement) if statement is not None else None
+    if function is None:
+        return
+    handed = [
+        value
+        for node in ast.walk(function)
+        if isinstance(node, (ast.Yield, ast.Return)) and node.value is not None and source.function_of(node) is function
+        for value in _of_display(node.value)
+    ]
+    for value in handed[:MOST]:
+        yield f"hand out {_short(source, value)} without its graph", _cut(source, value)
+
+
+def _is_caught(source: Source, value: ast.expr) -> bool:
+    """Is it the name of an exception that is being handled?"""
+    return isinstance(value, ast.Name) and any(
+        isinstance(around, ast.ExceptHandler) and around.name == value.id for around in source.above(value)
+    )
 
 
 def _stored(statement: ast.stmt) -> Iterator[ast.expr]:

@@ -50,6 +50,8 @@ def out_of_place(spot: Spot, *, unread: bool = False) -> Found:
         edit = syntax.insert_after(source, statement, f"{' = '.join(others)} = {ast.unparse(variable or statement)}")
         if edit is not None and isinstance(variable, ast.Name) and syntax.same(written or variable, variable):
             yield f"{title}, and {' and '.join(others)} with it", [*edits, edit]
+        # The other names may be meant to keep what they had.
+        yield title, edits
 
 
 def _other_names(spot: Spot, statement: ast.stmt) -> list[str] | None:

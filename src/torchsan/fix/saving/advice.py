@@ -52,7 +52,7 @@ def _lines_in(memory: Memory, source: Source) -> set[int]:
 
 
 def _in_place(source: Source, layers: set[str], lines: set[int]) -> Iterator[Idea]:
-    imported = _imported(source)
+    imported = imported_names(source)
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and not any(k.arg in ("inplace", None) for k in node.keywords):
             name = syntax.called(node)
@@ -60,7 +60,7 @@ def _in_place(source: Source, layers: set[str], lines: set[int]) -> Iterator[Ide
             if of_module and (name in layers or (node.args and _has_choice(name))):
                 at = source.end(node) - 1
                 comma = ", " if (node.args or node.keywords) and source.text[:at].rstrip()[-1] != "," else ""
-                title = f"{_shown(source, node)} in place, line {node.lineno}"
+                title = f"{shown(source, node)} in place, line {node.lineno}"
                 yield Idea("in place", title, source, (Edit(at, at, f"{comma}inplace=True"),))
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp):
             operator = _OPERATORS.get(type(node.value.op))
@@ -70,7 +70,7 @@ def _in_place(source: Source, layers: set[str], lines: set[int]) -> Iterator[Ide
                 yield Idea("in place", f"{text}, line {node.lineno}", source, (edit,))
 
 
-def _imported(source: Source) -> set[str]:
+def imported_names(source: Source) -> set[str]:
     nodes = [node for node in ast.walk(source.tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     return {(alias.asname or alias.name).partition(".")[0] for node in nodes for alias in node.names}
 
@@ -102,7 +102,7 @@ def _without_copies(source: Source) -> Iterator[Idea]:
             continue
         if node.func.attr in COPIES and not node.args and not node.keywords:
             edit = Edit(source.end(node.func.value), source.end(node), "")
-            title = f"without the copy in {_shown(source, node)}, line {node.lineno}"
+            title = f"without the copy in {shown(source, node)}, line {node.lineno}"
             yield Idea("remove copies", title, source, (edit,))
 
 
@@ -188,10 +188,10 @@ def _checkpoint(source: Source, at: list[int], share: float) -> Idea | None:
     given = f"{function}, {rest}" if rest else function
     text = f"torch.utils.checkpoint.checkpoint({given}, use_reentrant=False)"
     edits = (*syntax.with_import(source, "torch.utils.checkpoint"), Edit(begin, source.end(call), text))
-    title = f"checkpoint {_shown(source, call)}, line {call.lineno} ({math.floor(100 * share)} % of what is kept)"
+    title = f"checkpoint {shown(source, call)}, line {call.lineno} ({math.floor(100 * share)} % of what is kept)"
     return Idea("checkpoint", title, source, edits)
 
 
-def _shown(source: Source, node: ast.AST) -> str:
+def shown(source: Source, node: ast.AST) -> str:
     text = " ".join(source.segment(node).split())
     return f"`{text}`" if len(text) <= 40 else f"`{text[:39]}…`"

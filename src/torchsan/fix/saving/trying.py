@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from torchsan.errors import UsageError
 from torchsan.fix.candidates import Sources
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.labs import Lab
 from torchsan.fix.saving.advice import Idea, ideas
+from torchsan.fix.saving.notes import noted
 from torchsan.fix.source import Source, diff, real
 from torchsan.fix.trial import Trial
 from torchsan.model.memory import Memory, TriedEdit, TriedEdits
@@ -49,13 +51,15 @@ class Saver:
         if self._first.alarms:
             found = self._first.alarms[0]
             raise UsageError(f"mend {found.code} first ({found.message}): torchsan fix without --memory does")
-        measured = self.lab.run({}, "memory").memory
+        trial = self.lab.run({}, "memory")
+        measured = trial.memory
         if measured is None or measured.peak is None:
             raise UsageError("the program makes no backward pass, so nothing is kept for one")
         self._measured: Memory = measured
         table = TriedEdits(measured.peak.kept_bytes, measured.followed.bytes if measured.followed else 0)
         tried: list[Tried] = []
-        for group in ideas(measured, self.sources, self._paths(measured)):
+        of_notes = ([idea] for idea in noted(trial.findings, self.sources))
+        for group in chain(ideas(measured, self.sources, self._paths(measured)), of_notes):
             tried += self._group(group)
         helping = [one for one in tried if one.row.outcome == "helps"]
         table.edits = [one.row for one in sorted(tried, key=lambda one: (one.row.outcome, one.row.kept_bytes))]

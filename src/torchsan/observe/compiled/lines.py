@@ -19,10 +19,12 @@ _CARETS = re.compile(r"^    (?P<lead> *)(?P<marks>[~^]+) *$")
 class LineSite(Site):
     """A line that no frame stands at: it was traced, and runs in compiled code."""
 
-    def __init__(self, place: Place, library: Place | None) -> None:
+    def __init__(self, place: Place, library: Place | None, above: tuple[Place, ...] = ()) -> None:
         self.mark = Mark(self, f'  File "{place.path}", line {place.line}, in {place.function}\n')
         self.__dict__["place"] = place
         self.__dict__["library_place"] = library
+        # The user's calls inside the region that led to this line, innermost first.
+        self.above = above
         self.code = (lambda: None).__code__
         self.lasti = 0
         self.library = (self.code, 0) if library is not None else None
@@ -31,7 +33,7 @@ class LineSite(Site):
         self.twins = {}
 
     def _again(self) -> Site:
-        return LineSite(self.place, self.library_place)
+        return LineSite(self.place, self.library_place, self.above)
 
 
 @lru_cache(maxsize=4096)
@@ -57,7 +59,8 @@ def _chosen(places: list[tuple[Place, int]]) -> LineSite | None:
     inner = [place for place, kind in below if kind in (LIBRARY, TORCH)]
     library = libraries[-1] if libraries else (inner[-1] if inner else None)
     if user is not None:
-        return LineSite(places[user][0], library)
+        above = tuple(place for place, kind in reversed(places[:user]) if kind == USER)
+        return LineSite(places[user][0], library, above)
     return LineSite(libraries[-1], None) if libraries else None
 
 

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import ast
 import sys
+from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
-from torchsan import compat_compile
+from torchsan import compat, compat_compile
 from torchsan.model.events import Line, Save
-from torchsan.observe import expressions as syntax
 from torchsan.observe import nodes
 from torchsan.observe.clock import clock
+from torchsan.observe.compiled.frames import RegionFrame, stands_at_call, traced_frame
 from torchsan.observe.compiled.lines import LineSite
 from torchsan.observe.compiled.replay import RegionWrite, Replay, node_site
+from torchsan.observe.compiled.spoilt import SpoiltCall
+from torchsan.observe.compiled.writing import RegionWriting, region_writing
 from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
-from torchsan.observe.sites import USER, Site, frame_place, kind_of, register, site_of
-from torchsan.observe.tensors import memory_of
+from torchsan.observe.sites import USER, Site, kind_of, register, site_of, user_frames
+from torchsan.observe.tensors import changed_since, is_plain, looked_at, memory_of
 
 if TYPE_CHECKING:
     from torchsan.observe.compiled.sensor import CompiledSensor
@@ -36,28 +38,18 @@ class RegionSite(LineSite):
     region: Region
 
 
-class _Code:
-    """Stands for the code of a line that runs compiled, for those who ask a frame where it is."""
+@dataclass
+class Noted:
+    """What is about to be written, as it was before."""
 
-    co_flags = 0
-    co_argcount = co_kwonlyargcount = 0
-    co_varnames: tuple[str, ...] = ()
-
-    def __init__(self, site: Site) -> None:
-        self.co_filename = site.place.path
-        self.co_name = self.co_qualname = site.place.function
-
-
-class RegionFrame:
-    """A frame at a line of a region, as far as guards of writes look at frames."""
-
-    f_lasti = 0
-
-    def __init__(self, site: Site, back: FrameType) -> None:
-        self.f_code: Any = register(_Code(site), site)
-        self.f_back = back
-        self.f_globals = back.f_globals
-        self.f_locals: dict[str, Any] = {}
+    tensor: torch.Tensor
+    memory: int
+    before: int
+    version: int
+    silent: tuple[int, object] | None
+    kept: object
+    # Each write, its line, and what is to be done after a close look.
+    writes: list[tuple[RegionWrite, Site, Any]]
 
 
 class Region:
@@ -67,6 +59,11 @@ class Region:
         self.replay = replay
         self.function = function
         self.node_site: RegionSite | None = None
+        # Does its forward overwrite memory from which its backward computes again?
+        self.overwrites_saved = False
+        # What its lines save and then write past the version counter, by target; and the calls that have done so.
+        self.spoils = {spoilt.target: spoilt for spoilt in reversed(replay.spoilt)}
+        self.spoilt: deque[SpoiltCall] = deque(maxlen=64)
         if replay.last is not None:
             self.node_site = RegionSite(replay.last.place, replay.last.library_place)
             self.node_site.region = self
@@ -126,6 +123,11 @@ class Region:
         line = Line(save.site.place, save.site.library_place) if save.site is not None else None
         return Save(save.op, "result" if save.is_result else "", line, saved.expected)
 
+    def overwrites(self, saved: nodes.Saved) -> bool:
+        """Did the forward of the region write back to memory from which its backward computes again?"""
+        known = self.sensor.saves.get(compat_compile.aot_id(saved.node), [])
+        return saved.what.isdigit() and int(saved.what) < len(known) and known[int(saved.what)].overwritten
+
     def only_write(self) -> LineSite | None:
         """The one line at which the region writes what it was given; None where there are several, or none."""
         sites = {write.site for writes in self.writes.values() for write in writes if write.kind == "op"}
@@ -134,7 +136,7 @@ class Region:
 
     # -- writes to what the region was given --------------------------------------------------------
 
-    def before(self, args: tuple[Any, ...], frame: FrameType) -> list[Any]:
+    def before(self, args: tuple[Any, ...], frame: FrameType) -> list[Noted]:
         """Look at what is about to be written. A guard may refuse: that goes on to the program."""
         if guards.on:
             self._ask_guards(args, frame)
@@ -151,51 +153,97 @@ class Region:
                 site = self._site(writes[0], frame)
                 guards.before_write((tensor,), RegionFrame(site, frame))  # type: ignore[arg-type]
 
-    def _noted(self, args: tuple[Any, ...], frame: FrameType) -> list[Any]:
+    def _noted(self, args: tuple[Any, ...], frame: FrameType) -> list[Noted]:
         before = clock.now()
-        notes: list[Any] = []
-        exposure, aliases = self.sensor.exposure, self.sensor.aliases
+        notes: list[Noted] = []
         for target, writes in self.writes.items():
             tensor = self._tensor(target, args)
             memory = memory_of(tensor) if tensor is not None else None
-            if memory is None or tensor is None:
-                continue
-            silent = (
-                exposure.before_write(memory, tensor, before) if exposure is not None and exposure.exposed else None
-            )
-            tokens = []
-            for write in writes:
-                site = self._site(write, frame)
-                token = None
-                if write.kind == "op" and aliases is not None and self.sensor.looks_closely(site):
-                    seen = self.sensor.visits[site] - 1
-                    token = aliases.before(write.op, site, tensor, memory, (tensor,), frame, seen)
-                tokens.append((write, site, token))
-            notes.append((tensor, memory, before, _version(tensor), silent, tokens))
+            if memory is not None and tensor is not None:
+                notes.append(self._note(tensor, memory, before, [(w, self._site(w, frame), None) for w in writes]))
+        self._look_closely(notes, args, frame)
         return notes
 
-    def after(self, notes: list[Any]) -> None:
+    def _note(self, tensor: torch.Tensor, memory: int, before: int, writes: list[Any]) -> Noted:
+        exposure = self.sensor.exposure
+        silent = exposure.before_write(memory, tensor, before) if exposure is not None and exposure.exposed else None
+        judged = torch.is_grad_enabled() and (self.overwrites_saved or writes[0][0].target in self.spoils)
+        kept = looked_at(tensor) if judged and is_plain(tensor) else None
+        return Noted(tensor, memory, before, _version(tensor), silent, kept, writes)
+
+    def _look_closely(self, notes: list[Noted], args: tuple[Any, ...], frame: FrameType) -> None:
+        """Ask who else holds what is about to be written."""
+        if self.sensor.aliases is None:
+            return
+        writings: list[tuple[Any, int]] = []
+        places: list[tuple[Noted, int]] = []
+        for note in notes:
+            for index, (write, site, _) in enumerate(note.writes):
+                seen = self.sensor.visit(site) if write.kind == "op" else None
+                writing = self._writing(write, site, note.tensor, args, frame, seen) if seen is not None else None
+                if writing is not None:
+                    writings.append((writing, note.memory))
+                    places.append((note, index))
+        tokens = self.sensor.aliases.before_region(writings) if writings else []
+        for (note, index), token in zip(places, tokens, strict=True):
+            write, site, _ = note.writes[index]
+            note.writes[index] = (write, site, token)
+
+    def _writing(
+        self, write: RegionWrite, site: Site, tensor: torch.Tensor, args: tuple[Any, ...], frame: FrameType, seen: int
+    ) -> RegionWriting | None:
+        if not is_plain(tensor) or tensor.numel() == 0:
+            return None
+        part = tensor
+        if write.view is not None:
+            if tuple(tensor.shape) != write.shape:
+                return None  # which part it is at another size is not known
+            with compat.unseen(), torch.no_grad():
+                part = torch.as_strided(tensor.detach(), *write.view)
+        at = traced_frame(site, frame, part)
+        frames = user_frames(at)
+        if not frames:
+            return None
+        return region_writing(write.op, site, part, write.operands, write.manner, at, frames, seen, args)
+
+    def after(self, notes: list[Noted]) -> None:
         try:
-            for tensor, memory, before, version, silent, tokens in notes:
-                self._log(tensor, memory, before, version, silent, tokens)
+            for note in notes:
+                self._log(note)
         except Exception as error:
             self.recorder.give_up(error)
 
-    def _log(self, tensor: Any, memory: int, before: int, version: int, silent: Any, tokens: list[Any]) -> None:
+    def _log(self, note: Noted) -> None:
+        tensor, memory = note.tensor, note.memory
         now = _version(tensor)
-        ledger = self.recorder.ledger
-        for write, site, token in tokens:
-            if now > version or version < 0:
-                ledger.add(memory, Written(before, site, write.op, max(now, 0), write.kind))
+        changed = changed_since(tensor, note.kept) if note.kept is not None else None
+        ledger, exposure = self.recorder.ledger, self.sensor.exposure
+        silent = note.silent
+        for write, site, token in note.writes:
+            written = Written(note.before, site, write.op, max(now, 0), write.kind)
+            if now > note.version or note.version < 0:
+                ledger.add(memory, written)
             elif write.kind == "op":
                 # AOTAutograd hides a write from the version counter where eager would.
-                ledger.add_silent(memory, Written(before, site, write.op, max(now, 0), "data"))
-            if silent is not None and self.sensor.exposure is not None:
-                written = Written(before, site, write.op, max(now, 0), "data")
-                self.sensor.exposure.after_write(memory, tensor, silent, written)
+                ledger.add_silent(memory, written._replace(kind="data"))
+            if write.kind == "op" and changed is not None:
+                self._note_spoilt(note, write, written._replace(before=clock.now(), start=changed[0], end=changed[1]))
+            if silent is not None and exposure is not None:
+                exposure.after_write(memory, tensor, silent, written._replace(kind="data"))
                 silent = None
             if token is not None:
                 self.sensor.aliases.after(token)
+
+    def _note_spoilt(self, note: Noted, write: RegionWrite, late: Written) -> None:
+        """The write changed what the region's backward takes: after the save, whatever the versions say."""
+        known = self.spoils.get(write.target)
+        if known is not None and known.site is write.site:
+            self.spoilt.append(
+                SpoiltCall(note.before, late.before, note.memory, known.save, late._replace(kind="data"))
+            )
+            self.recorder.ledger.add_silent(note.memory, late._replace(kind="data"))
+        elif self.overwrites_saved:
+            self.recorder.ledger.add_silent(note.memory, late._replace(kind="recomputed"))
 
     def _site(self, write: RegionWrite, frame: FrameType) -> Site:
         """The line inside the region; the line that called it where all of it is torch's own code."""
@@ -203,7 +251,7 @@ class Region:
             return write.site
         at: FrameType | None = frame
         called: set[str] = set()
-        while at is not None and (kind_of(at.f_code) != USER or not _stands_at_call(at, called)):
+        while at is not None and (kind_of(at.f_code) != USER or not stands_at_call(at, called)):
             called.add(at.f_code.co_name)
             at = at.f_back
         return site_of(at if at is not None else frame)
@@ -224,16 +272,6 @@ def name_lines(module: torch.fx.GraphModule) -> None:
         site = node_site(lines[line]) if line in lines else None
         if site is not None:
             register(code, site, index * 2)
-
-
-def _stands_at_call(frame: FrameType, called: set[str]) -> bool:
-    """Code that dynamo wrote also has instructions that are on no line: believe it only at a call of what runs."""
-    if not compat_compile.is_generated(frame.f_code):
-        return True
-    place = frame_place(frame)
-    file = syntax.file_of(place.path)
-    call = file.at(place) if file is not None else None
-    return isinstance(call, ast.Call) and syntax.text_of(call.func).rpartition(".")[2] in called
 
 
 def _version(tensor: torch.Tensor) -> int:

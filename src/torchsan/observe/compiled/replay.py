@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,9 +22,12 @@ from torchsan import compat, compat_compile
 from torchsan.model.events import WriteKind
 from torchsan.observe.clock import clock
 from torchsan.observe.compiled.lines import LineSite, site_of_stack
+from torchsan.observe.compiled.spoilt import Spoilt, spoilt_by
+from torchsan.observe.compiled.writing import UNKNOWN, View, manner_on_fakes, operands_of, view_of
+from torchsan.observe.holders.manner import Manner
 from torchsan.observe.ledger import Ledger, Written
 from torchsan.observe.sites import Site
-from torchsan.observe.tensors import memory_of
+from torchsan.observe.tensors import byte_range, memory_of
 
 _OPERATORS = {"setitem": "__setitem__", **{f"i{n}": f"__i{n}__" for n in ("add", "sub", "mul", "truediv", "pow")}}
 # Ops that write the running statistics without saying so in their schema: position of these arguments.
@@ -43,6 +46,17 @@ class RegionWrite:
     op: str
     site: LineSite | None
     kind: WriteKind = "op"
+    # Is it made past the version counter of the target, as a write through `.data` is?
+    hidden: bool = False
+    # The part that is written and the shape of the whole for which that holds; None where it is the whole.
+    view: View | None = None
+    shape: tuple[int, ...] = ()
+    operands: tuple[Any, ...] = ()
+    manner: Manner = Manner.ACCUMULATED
+
+    def is_like(self, other: RegionWrite) -> bool:
+        """The same line does the same to the same target, as in a loop that was unrolled."""
+        return (self.target, self.op, self.site, self.kind) == (other.target, other.op, other.site, other.kind)
 
 
 @dataclass
@@ -53,6 +67,7 @@ class Replay:
     held: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     roots: list[Any] = field(default_factory=list)
+    spoilt: list[Spoilt] = field(default_factory=list)
     # The line of the last op whose result has a gradient.
     last: LineSite | None = None
     complete: bool = False
@@ -92,17 +107,17 @@ class _Writes(TorchDispatchMode):  # type: ignore[misc]
             for position, argument in enumerate(schema.arguments):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     value = args[position] if position < len(args) else kwargs.get(argument.name)
-                    self._note(value, before)
+                    self._note(value, before, schema.name)
             statistics = _STATISTICS.get(schema.name)
             if statistics is not None and len(args) > statistics[2] and args[statistics[2]]:
                 for position in statistics[:2]:
                     self.player.note_statistics(args[position])
         return result
 
-    def _note(self, value: Any, before: int) -> None:
+    def _note(self, value: Any, before: int, op: str) -> None:
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor):
-                self.player.note_write(tensor, before)
+                self.player.note_write(tensor, before, op.rpartition(":")[2])
 
 
 class _Player(torch.fx.Interpreter):  # type: ignore[misc]
@@ -111,12 +126,22 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
         self.result = result
         self.at: torch.fx.Node | None = None
         self.targets: dict[int, int] = {}
+        # The fakes of what is known from outside, by target, and which placeholder is which input.
+        self.wholes: dict[int, torch.Tensor] = {}
+        self.inputs = {node: i for i, node in enumerate(module.graph.find_nodes(op="placeholder"))}
+        # Writes of the node that runs, with the version that their target had.
+        self.pending: list[tuple[RegionWrite, int]] = []
         self.fake: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
         self.unknown = Site((lambda: None).__code__, 0, None)
 
     def run_node(self, node: torch.fx.Node) -> Any:
         self.at = node
-        return super().run_node(node)
+        self.pending.clear()
+        result = super().run_node(node)
+        for write, version in self.pending:
+            # Versions are counted when an op is done.
+            self._add(replace(write, hidden=_version(self.wholes[write.target]) == version))
+        return result
 
     def bring(self, value: Any, target: int | None = None) -> Any:
         """A fake of a tensor from outside: of an input, or of what the graph holds itself."""
@@ -129,6 +154,7 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
                 self.result.held.append(weakref.ref(value))
                 target = -len(self.result.held)
             self.targets[memory] = target
+            self.wholes[target] = fake
         return fake
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -138,7 +164,7 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
         found = node_site(self.at) if self.at is not None else None
         return found if found is not None else self.unknown
 
-    def note_write(self, tensor: torch.Tensor, before: int) -> None:
+    def note_write(self, tensor: torch.Tensor, before: int, dispatched: str) -> None:
         memory, node = memory_of(tensor), self.at
         if memory is None or node is None:
             return
@@ -149,9 +175,18 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
         except Exception:
             version = 0
         if site is not None:
-            self.result.ledger.add(memory, Written(before, site, op, version, kind))
+            self.result.ledger.add(memory, Written(before, site, op, version, kind, *byte_range(tensor)))
         if memory in self.targets:
-            self._add(RegionWrite(self.targets[memory], op, site, kind))
+            target = self.targets[memory]
+            whole = self.wholes[target]
+            args = self.fetch_args_kwargs_from_env(node)[0]
+            # `relu(x, inplace=True)` is told to be one only by what it comes down to.
+            manner = manner_on_fakes(op if op.endswith("_") else dispatched, args)
+            write = RegionWrite(
+                target, op, site, kind, False, view_of(tensor, whole), tuple(whole.shape),
+                operands_of(node, self.inputs), manner,
+            )  # fmt: skip
+            self.pending.append((write, _version(whole)))
 
     def note_statistics(self, tensor: Any) -> None:
         memory = memory_of(tensor) if isinstance(tensor, torch.Tensor) else None
@@ -159,8 +194,20 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
             self._add(RegionWrite(self.targets[memory], "batch_norm", node_site(self.at), "batch_norm"))
 
     def _add(self, write: RegionWrite) -> None:
-        if write not in self.result.writes:
-            self.result.writes.append(write)
+        writes = self.result.writes
+        known = next((i for i, other in enumerate(writes) if write.is_like(other)), None)
+        if known is None:
+            writes.append(write)
+        elif writes[known] != write:
+            # A loop: it writes now this and now that, and what it writes there is not one thing.
+            writes[known] = replace(writes[known], view=None, operands=(UNKNOWN,), hidden=False)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    try:
+        return int(tensor._version)
+    except Exception:
+        return -1  # inference tensors count no versions
 
 
 @contextmanager
@@ -208,6 +255,8 @@ def replay(module: torch.fx.GraphModule, inputs: list[Any]) -> Replay:
                 output = player.run(*fakes)
             result.roots = [t.grad_fn for t in _tensors(output) if t.grad_fn is not None]
             result.complete = True
+            hidden = {(write.target, write.site) for write in result.writes if write.hidden and write.kind == "op"}
+            result.spoilt = list(spoilt_by(result.roots, result.ledger, player.targets, hidden))
     except Exception as error:
         _told(error)
     result.last = _last_line(module)

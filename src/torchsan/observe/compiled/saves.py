@@ -12,6 +12,8 @@ import torch.fx
 from torchsan.observe.compiled.lines import LineSite
 from torchsan.observe.compiled.replay import node_site
 
+_COPY = torch.ops.aten.copy_.default
+
 
 @dataclass(frozen=True, slots=True)
 class RegionSave:
@@ -20,7 +22,8 @@ class RegionSave:
     op: str
     site: LineSite | None
     is_result: bool
-    is_input: bool
+    # Is it memory that the region was given, and that its forward itself overwrites?
+    overwritten: bool
 
 
 def region_saves(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, count: int) -> list[RegionSave]:
@@ -32,7 +35,24 @@ def region_saves(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, 
     given = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
     # What depends on the gradients that come in is the backward proper; the rest is forward, computed again.
     proper = _downstream(node for name, node in given.items() if name not in names)
-    return [_described(node, _needers(given.get(node.name), proper)) for node in kept if _is_tensor(node)]
+    written = {node.args[0] for node in forward.graph.find_nodes(op="call_function", target=_COPY)}
+    return [_described(node, _needers(given.get(node.name), proper), written) for node in kept if _is_tensor(node)]
+
+
+def _whole(node: torch.fx.Node) -> torch.fx.Node:
+    """What a node of views is a view of."""
+    while node.op == "call_function" and _is_view(node.target) and isinstance(node.args[0], torch.fx.Node):
+        node = node.args[0]
+    return node
+
+
+def _is_view(target: Any) -> bool:
+    """Does the op hand back the memory of its first argument, unwritten?"""
+    schema = getattr(target, "_schema", None)
+    if schema is None or not schema.arguments or not schema.returns:
+        return False
+    given, returned = schema.arguments[0].alias_info, schema.returns[0].alias_info
+    return given is not None and returned is not None and not given.is_write
 
 
 def _downstream(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
@@ -66,15 +86,16 @@ def _is_tensor(node: Any) -> bool:
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def _described(made: torch.fx.Node, users: list[torch.fx.Node]) -> RegionSave:
+def _described(made: torch.fx.Node, users: list[torch.fx.Node], written: set[Any]) -> RegionSave:
     maker = _source(made, "source_fn_stack")
     is_input = made.op == "placeholder"
+    overwritten = _whole(made) in written
     own = next((user for user in users if not is_input and _source(user, "fwd_source_fn_stack") == maker), None)
     user = own or next(iter(users), None)
     if user is None:
-        return RegionSave(maker[1] or _operation(made), node_site(made), True, is_input)
+        return RegionSave(maker[1] or _operation(made), node_site(made), True, overwritten)
     op = _source(user, "fwd_source_fn_stack")[1] or _operation(made)
-    return RegionSave(op, node_site(user), own is not None, is_input)
+    return RegionSave(op, node_site(user), own is not None, overwritten)
 
 
 def _operation(made: torch.fx.Node) -> str:

@@ -23,6 +23,7 @@ from torchsan.observe.imports import when_imported
 from torchsan.observe.patches import Entry, Patches
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import Site
+from torchsan.observe.writing import worth_a_look
 
 if TYPE_CHECKING:
     from torchsan.observe.sensors.aliases import AliasWatch
@@ -215,13 +216,14 @@ class CompiledSensor:
         config = kwargs.get("aot_config", args[4] if len(args) > 4 else None)
         number = getattr(config, "aot_id", None)
         if isinstance(number, int):
-            self.saves[number] = region_saves(result[0], result[1], result[2])
+            self.saves[number] = known = region_saves(result[0], result[1], result[2])
+            self._compiling.overwrites_saved |= any(save.overwritten for save in known)
 
     # -- for regions --------------------------------------------------------------------------------
 
-    def looks_closely(self, site: Site) -> bool:
-        """The first visits of a line, and then visit numbers that are powers of two."""
-        visit = self.visits[site] = self.visits.get(site, 0) + 1
-        return (
-            visit <= 4 or visit & (visit - 1) == 0 or (self.aliases is not None and self.aliases.follows(site, visit))
-        )
+    def visit(self, site: Site) -> int | None:
+        """How often this line was met before, if it is to be looked at now."""
+        seen = self.visits.get(site, 0)
+        self.visits[site] = seen + 1
+        close = worth_a_look(seen) or (self.aliases is not None and self.aliases.follows(site, seen))
+        return seen if close else None

@@ -51,6 +51,17 @@ def stepped(
             return
 
 
+def added_to(census: Census, write: Write, frames: list[FrameType]) -> Iterator[Event]:
+    """Gradients that somebody else holds, too, while the next backward adds to them."""
+    live = {h.extent for h in census.holdings if h.step.kind == "grad"}
+    for holding in census.holdings:
+        if holding.extent in live and not any(step.kind == "grad" for step in holding.step.up()):
+            used = _read_of(holding, frames) if holding.step.kind != "local" else None
+            if used is not None:
+                yield _told(holding, write, used, frames, "the gradient")
+                return
+
+
 def shared_buffers(census: Census, write: Write, frames: list[FrameType]) -> Iterator[Event]:
     """Modules of one class that keep their statistics in one buffer."""
     known: dict[tuple[int, str], tuple[str, object]] = {}

@@ -82,10 +82,11 @@ def _written_names(writing: Writing, names: dict[str, torch.Tensor]) -> set[str]
 
 
 def _plain_alias(writing: Writing, one: str, other: str) -> bool:
-    """Was one of the names bound by nothing but the other, or both by one value?"""
+    """Was one of the names bound by nothing but the other, or each by a conversion that had nothing to convert?"""
     file, node = writing.file, writing.node
     assert file is not None
     assert node is not None
+    made_of: dict[str, str] = {}
     for name, source in ((one, other), (other, one)):
         found = syntax.binding(file, file.function(node), name, writing.site.place.line)
         if found is None or not isinstance(found[0], (ast.Assign, ast.AnnAssign)):
@@ -93,7 +94,18 @@ def _plain_alias(writing: Writing, one: str, other: str) -> bool:
         values = [found[1], *(found[1].elts if isinstance(found[1], ast.Tuple) else ())]
         if any(isinstance(value, ast.Name) and value.id == source for value in values):
             return True
-    return False
+        made_of[name] = _converted(found[1])
+        if made_of[name] == source:
+            return True
+    return bool(made_of.get(one)) and made_of.get(one) == made_of.get(other)
+
+
+def _converted(value: ast.expr) -> str:
+    """`x` for `x.float()` or `x.to(device)`; empty for anything else."""
+    method = value.func if isinstance(value, ast.Call) else None
+    if not isinstance(method, ast.Attribute) or method.attr.endswith("_"):
+        return ""
+    return method.value.id if isinstance(method.value, ast.Name) else ""
 
 
 def _goes_on(writing: Writing, handle: str) -> bool:
@@ -374,16 +386,13 @@ def _refilled(writing: Writing) -> Iterator[Event]:
     if writing.manner is not Manner.REPLACED or writing.target is None:
         return
     for holding in writing.census.holdings:
-        if "item" not in (holding.step.kind, holding.step.above.kind if holding.step.above else ""):
-            continue
         if not writing.target.covers(holding.extent) or is_a(holding.value, torch.nn.Parameter):
             continue
-        root = holding.step.root
-        found = filled_in_this_loop(root.part, root.frame) if root.frame is not None and root.kind == "local" else None
-        container = holding.step.path.partition("[")[0]
-        if found is None or container != root.part:
+        found = filled_in_this_loop(holding)
+        if found is None:
             continue
-        frame = root.frame
+        root = holding.step.root
+        container, frame = root.part, root.frame
         used = next_reads(frame, container, after_loops=True) if frame is not None else []
         if used:
             yield AliasedSnapshot(

@@ -12,11 +12,13 @@ from torchsan.model.events import AliasedSnapshot, Event, Line, Memory, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.census import Census, Holding
-from torchsan.observe.holders.extents import extent_of
+from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.lineage import lineage
+from torchsan.observe.holders.resolving import value_of
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings
-from torchsan.observe.objects import is_a, is_tensor, sequence_of
+from torchsan.observe.objects import entries_of, is_a, is_tensor, sequence_of
+from torchsan.observe.refusals import written_name
 
 BLENDING = ("add_", "sub_", "lerp_", "mul_", "div_", "__iadd__", "__isub__", "_foreach_lerp_", "_foreach_add_")
 COPYING = ("copy_", "__setitem__", "_foreach_copy_")
@@ -44,6 +46,8 @@ def events_of(writing: Writing, takings: Takings, last_write: LastWrite) -> Iter
     moved = last_write(writing.tensor, writing.census)
     if moved is None or moved.line is None or moved.line.place == writing.place:
         moved = writing.event
+    elif written_name(moved.line.place) == names[1]:
+        return  # worked on through this very name, then handed back: `w = p.data.float(); w.add_(g); p.data.copy_(w)`
     taken = stored_at(chosen.step, writing.frames)
     yield AliasedSnapshot(Memory(names[1]), taken, moved, Line(writing.site.place), "itself", names[0])
 
@@ -53,6 +57,12 @@ def _is_kept(holding: Holding, writing: Writing) -> bool:
     if holding.extent != writing.target:
         return False
     return holding.step.kind in ("item", "local", "cell", "global") or not is_a(holding.value, torch.nn.Parameter)
+
+
+def _has_memory(value: Any, memory: Extent | None) -> bool:
+    """Is it of this memory, or does it hold something that is?"""
+    held = [value, *(item for _, item in entries_of(value)), *sequence_of(value)]
+    return memory is not None and any(extent_of(item) == memory for item in held)
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
@@ -67,8 +77,9 @@ def _pair(writing: Writing) -> list[ast.expr]:
     """What the line writes and what it writes there, as it calls them; empty when the source does not tell."""
     node = writing.node
     if writing.site.library is not None and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        # `net.load_state_dict(kept)`
-        return [node.func.value, node.args[0]] if node.args else []
+        # `net.load_state_dict(kept)`: what is handed in must be seen to have the memory.
+        handed = [a for a in node.args[:1] if _has_memory(value_of(syntax.receiver(a), writing.top), writing.target)]
+        return [node.func.value, *handed]
     if isinstance(node, ast.AugAssign):
         return [node.target, node.value]
     if isinstance(node, ast.Subscript) and writing.file is not None:

@@ -70,15 +70,15 @@ class Operands:
         kept = min(
             group, key=lambda h: (h.step.kind != "item", h.step.kind != "local", is_a(h.value, torch.nn.Parameter))
         )
-        live = next((h.value for h in group if is_tensor(h.value)), kept.value)
+        live = next((h.value for h in group if is_tensor(h.value) and memory_of(h.value) == memory), kept.value)
         self._marked[memory] = (write, kept.step.without_frames(), weakref.ref(live))
         self._watch()
         for holding in group:
-            self._differences(holding, write)
+            self._differences(holding, group, write)
 
     # -- what the source says of the next read ------------------------------------------------------
 
-    def _differences(self, holding: Holding, write: Write) -> None:
+    def _differences(self, holding: Holding, group: list[Holding], write: Write) -> None:
         """The next read of a local name subtracts it from an expression of the same memory."""
         frame, name = holding.step.frame, holding.step.part
         if frame is None or holding.step.above is not None:
@@ -89,8 +89,11 @@ class Operands:
                 continue
             value = _memory_value(other, read, frame)
             if value is not None and extent_of(value) == holding.extent and value.shape == holding.value.shape:
-                taken = stored_at(holding.step, [frame])
-                self._tell(name, syntax.text_of(other), taken, write, read.place, "proved")
+                names = [name, syntax.text_of(other)]
+                lines = {h.step.part: stored_at(h.step, [frame]) for h in group if h.step.part in names}
+                # What was taken is the name that was bound last.
+                names.sort(key=lambda one: -_line_number(lines.get(one)))
+                self._tell(names[0], names[1], lines.get(names[0]), write, read.place, "proved")
                 return
 
     # -- what the program does ----------------------------------------------------------------------
@@ -121,9 +124,10 @@ class Operands:
     def _compared(self, one: torch.Tensor, other: torch.Tensor, frame: FrameType) -> None:
         if not self.recorder.active or self.recorder.paused or self.recorder.backward is not None:
             return
-        memory = memory_of(one)
+        # Two tensors that were made of one array have a storage each; they are one by their address.
+        memory = next((m for m in map(memory_of, (one, other)) if m in self._marked), None)
         marked = self._marked.get(memory) if memory is not None else None
-        if marked is None or memory_of(other) != memory or memory_of(marked[2]()) != memory:
+        if marked is None or memory_of(marked[2]()) != memory:
             return
         # `x[:, None] - x[None, :]` has one memory on both sides, and compares each with all others.
         if extent_of(one) != extent_of(other) or one.shape != other.shape:
@@ -145,6 +149,10 @@ class Operands:
         if key not in self._told:
             self._told.add(key)
             self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, Line(at), "operand", other, certainty=sure))
+
+
+def _line_number(line: Line | None) -> int:
+    return line.place.line if line is not None else 0
 
 
 def _subtracted_from(read: Read) -> ast.expr | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from types import FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from torchsan.model import Place
@@ -57,17 +57,16 @@ class Outliving:
         """A default is in use when a frame of its function holds it under the argument's name."""
         for holding in self._held_by(writing, "default"):
             step = next(s for s in holding.step.up() if s.kind == "default")
-            found = _frame_using(step, writing.frames)
-            if found is None:
+            user = _code_using(step, writing)
+            if user is None:
                 yield from self._kept_default(step, writing)
                 continue
-            frame, function = found
             scratch = writing.manner is Manner.REPLACED or self._reset_before(writing)
             sure: Sure = "possible" if scratch else "proved"
             if writing.seen >= 1 or sure == "possible":
                 yield SharedDefaultWritten(
-                    Memory(str(step.key)), writing.event, "default", frame.f_code.co_qualname,
-                    stored=_definition(function), certainty=sure,
+                    Memory(str(step.key)), writing.event, "default", user.co_qualname,
+                    stored=Line(place_in(user, 0)), certainty=sure,
                 )  # fmt: skip
             return
 
@@ -77,7 +76,7 @@ class Outliving:
         if function is not None and writing.seen >= 1 and not self._reset_before(writing):
             yield SharedDefaultWritten(
                 Memory(str(step.key)), writing.event, "default", writing.top.f_code.co_qualname,
-                stored=_definition(function), certainty="possible",
+                stored=_definition(function), certainty="proved" if _kept_by_several(writing) else "possible",
             )  # fmt: skip
 
     # -- class attributes ---------------------------------------------------------------------------
@@ -138,6 +137,15 @@ class Outliving:
                 yield holding
 
 
+def _kept_by_several(writing: Writing) -> bool:
+    """Do several objects have the default in an attribute of one name? What one writes, the other goes on with."""
+    keepers: dict[object, set[int]] = {}
+    for holding in writing.census.of(writing.target) if writing.target is not None else ():
+        if holding.step.kind == "attribute" and holding.extent == writing.extent:
+            keepers.setdefault(holding.step.key, set()).add(holding.step.owner)
+    return any(len(owners) >= 2 for owners in keepers.values())
+
+
 def _argument_at(site: Site) -> ast.expr | None:
     """`x` in `torch.from_numpy(x)`."""
     file = syntax.file_of(site.place.path)
@@ -157,17 +165,23 @@ def _augmented(site: Site, name: str) -> Place | None:
     return None
 
 
-def _frame_using(step: Step, frames: list[FrameType]) -> tuple[FrameType, FunctionType] | None:
-    """The running frame whose argument is this default."""
+def _code_using(step: Step, writing: Writing) -> CodeType | None:
+    """The function that is running with this default as its argument."""
     function: Any = step.function
     if function is None:
         return None
     default = dict(defaults_of(function)).get(str(step.key))
-    code = function.__code__
-    for frame in frames:
-        if frame.f_code is code and local_names(frame).get(str(step.key)) is default:
-            return frame, function
-    return None
+    code: CodeType = function.__code__
+    if writing.compiled and _stands_in(writing.place, code):
+        return code
+    running = (frame for frame in writing.frames if frame.f_code is code)
+    return code if any(local_names(frame).get(str(step.key)) is default for frame in running) else None
+
+
+def _stands_in(place: Place, code: CodeType) -> bool:
+    """Is this a line of the function? What was compiled runs without a frame of its own."""
+    last = max((line for _, _, line in code.co_lines() if line is not None), default=0)
+    return place.path == place_in(code, 0).path and code.co_firstlineno <= place.line <= last
 
 
 def _definition(function: FunctionType) -> Line | None:

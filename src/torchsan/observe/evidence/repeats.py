@@ -18,7 +18,7 @@ from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.census import Census, Holding, Step
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import reads_elsewhere
-from torchsan.observe.holders.storing import stored_at
+from torchsan.observe.holders.storing import homes_of, stored_at
 from torchsan.observe.holders.takings import Takings, by_extent, differed
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_a
@@ -229,6 +229,10 @@ def _read_of(container: str, holding: Holding, frames: list[FrameType]) -> Line 
             continue
         node = file.at(place) if root.kind == "local" and root.part == container else None
         found = reads_elsewhere(file, place, container, file.function(node) if node is not None else file.tree)
+        if found is not None:
+            return Line(found)
+    for file, scope, near in homes_of(holding.step):
+        found = reads_elsewhere(file, near, container, scope)
         if found is not None:
             return Line(found)
     return None

@@ -43,6 +43,8 @@ class Writing:
     frames: list[FrameType]
     seen: int
     census: Census = field(default_factory=Census)
+    # Are the values of all operands known? Those that were made inside a compiled region are gone.
+    known = True
 
     @cached_property
     def extent(self) -> Extent | None:
@@ -123,7 +125,14 @@ class Writing:
         if self.file is None or self.node is None or self.site.library is not None:
             return None
         found = syntax.written_expression(self.node, self.file)
-        return self._what_it_views(found) if isinstance(found, ast.Call) else found
+        return self._what_it_views(found) if isinstance(found, ast.Call) else self._with_memory(found)
+
+    def _with_memory(self, found: ast.expr | None) -> ast.expr | None:
+        """`batch.data` where `batch` is no tensor: a property of tensors may be an attribute of somebody's own."""
+        around = self.file.parents.get(found) if self.file is not None and found is not None else None
+        if not isinstance(around, ast.Attribute) or is_tensor(value_of(found, self.top)):
+            return found
+        return around if is_tensor(value_of(around, self.top)) else found
 
     def _what_it_views(self, call: ast.Call) -> ast.expr:
         """`k` for `k.diagonal()`, if what `k` stands for has the memory that is written."""

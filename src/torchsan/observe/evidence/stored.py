@@ -89,10 +89,11 @@ class Stored:
         written = writing.written
         if not isinstance(written, ast.Name) or writing.extent is None or writing.manner is Manner.REPLACED:
             return
-        if writing.compiled:
-            yield from self._by_region(writing)
-            return
-        if writing.top.f_code.co_name == "<module>" or _onto_itself(writing):
+        told = list(self._through_a_name(writing, written))
+        yield from told or (self._by_region(writing) if writing.compiled else ())
+
+    def _through_a_name(self, writing: Writing, written: ast.Name) -> Iterator[Event]:
+        if writing.extent is None or writing.top.f_code.co_name == "<module>" or _onto_itself(writing):
             return
         others = [h for h in _others(writing) if h.step.outlives]
         # The stored tensor itself may be handed in to be changed; a view of it is rather handed in for its values.
@@ -207,6 +208,8 @@ def _others(writing: Writing) -> Iterator[Holding]:
 
 def _operands(writing: Writing) -> object:
     """What the values are changed by, to tell whether the next change is the same."""
+    if not writing.known:
+        return object()  # equal to none
     numbers = ownmade.numbers(writing) if writing.manner is Manner.ACCUMULATED else None
     return signature(writing.args) if numbers is None else numbers
 

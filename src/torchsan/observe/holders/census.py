@@ -23,6 +23,7 @@ from torchsan import compat
 from torchsan.observe.holders.extents import Extent, extent_of, holds_arrays, lies_in, stretches_of
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import (
+    attribute_of,
     attributes_of,
     class_attribute,
     class_members,
@@ -149,12 +150,16 @@ def take_census(frame: FrameType | None, *, young: Any = None, around: Iterable[
     """
     walk = _Walk(None if around is None else stretches_of(around))
     frames = user_frames(frame, 24)
-    namespaces = list(_namespaces(frames))
+    shown = {id(one.f_globals) for one in frames if one.f_code.co_name == "<module>"}
+    later: list[tuple[Any, Step]] = []
     # Functions and classes first, so that what they keep is known as theirs and not by the name of who uses it.
-    for namespace in namespaces:
+    for namespace in _namespaces(frames):
         for name, value in list(namespace.items()):
-            if _way_of(type(value)) in (_RUN, _CLASS):
+            way = _way_of(type(value))
+            if way == _CLASS or (way == _RUN and not _is_barren(value)):
                 walk.add(value, Step(None, name, "global", id(namespace), name))
+            elif way not in (_PASSED, _RUN) and id(namespace) not in shown and not name.startswith("__"):
+                later.append((value, Step(None, name, "global", id(namespace), name)))
     walk.run()
     for one in frames:
         kind: Kind = "global" if one.f_code.co_name == "<module>" else "local"
@@ -163,12 +168,8 @@ def take_census(frame: FrameType | None, *, young: Any = None, around: Iterable[
                 walk.add(
                     value, Step(None, name, kind, id(one.f_globals) if kind == "global" else id(one), name, 0, one)
                 )
-    shown = {id(one.f_globals) for one in frames if one.f_code.co_name == "<module>"}
-    for namespace in namespaces:
-        if id(namespace) not in shown:
-            for name, value in list(namespace.items()):
-                if not name.startswith("__"):
-                    walk.add(value, Step(None, name, "global", id(namespace), name))
+    for value, step in later:
+        walk.add(value, step)
     walk.run()
     walk.add_other_ways()
     if young is not None:
@@ -177,6 +178,7 @@ def take_census(frame: FrameType | None, *, young: Any = None, around: Iterable[
 
 
 _modules_known: tuple[int, list[dict[str, Any]]] = (0, [])
+_users: dict[int, tuple[object, bool]] = {}
 
 
 def _namespaces(frames: Iterable[FrameType]) -> Iterator[dict[str, Any]]:
@@ -188,12 +190,20 @@ def _namespaces(frames: Iterable[FrameType]) -> Iterator[dict[str, Any]]:
             met.add(id(frame.f_globals))
             yield frame.f_globals
     if _modules_known[0] != len(sys.modules):
-        _modules_known = (len(sys.modules), [vars(m) for m in list(sys.modules.values()) if _is_users(m)])
+        _modules_known = (len(sys.modules), [vars(m) for m in list(sys.modules.values()) if _is_known_as_users(m)])
     yield from (namespace for namespace in _modules_known[1] if id(namespace) not in met)
 
 
+def _is_known_as_users(module: object) -> bool:
+    """By the address of the module, which is kept, so that it stays its own."""
+    known = _users.get(id(module))
+    if known is None:
+        known = _users[id(module)] = (module, _is_users(module))
+    return known[1]
+
+
 def _is_users(module: object) -> bool:
-    path = attributes_of(module).get("__file__")
+    path = attribute_of(module, "__file__")  # of thousands of modules: nothing is copied
     return type(module) is ModuleType and type(path) is str and kind_of_path(path) == USER
 
 
@@ -240,6 +250,24 @@ def _of_the_user(kind: type) -> bool:
     return home == "__main__" or home not in sys.modules or (type(path) is str and kind_of_path(path) == USER)
 
 
+# Functions that hold nothing, which is what nearly all do, by address while they live.
+_barren: dict[int, weakref.ref[FunctionType]] = {}
+
+
+def _is_barren(function: object) -> bool:
+    known = _barren.get(id(function))
+    return known is not None and known() is function
+
+
+def _note_if_barren(function: FunctionType) -> None:
+    if function.__closure__ or "__wrapped__" in attributes_of(function):
+        return
+    if all(id(type(item)) in _PLAIN_IDS for _, item in defaults_of(function)):
+        if len(_barren) > MAX_KINDS:
+            _barren.clear()
+        _barren[id(function)] = weakref.ref(function)
+
+
 _offset = type.__dict__["__weakrefoffset__"].__get__
 
 
@@ -269,7 +297,7 @@ class _Walk:
         elif id(value) in self._met:
             if step.kind == "item" and self._around is not None:
                 self._other_ways.setdefault(id(value), (value, step))
-        elif step.depth < MAX_DEPTH:
+        elif step.depth < MAX_DEPTH and not (way == _RUN and _is_barren(value)):
             self._met.add(id(value))
             self._queue.append((value, way, step))
 
@@ -396,6 +424,7 @@ class _Walk:
             self._below(value.__self__, step, "", "attribute", value, "__self__")
             value = value.__func__
         if type(value) is FunctionType:
+            _note_if_barren(value)
             if kind_of(value.__code__) == USER:
                 self._open_function(value, step)
             else:  # what a decorator of a library has wrapped

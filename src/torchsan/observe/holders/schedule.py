@@ -8,12 +8,16 @@ from torchsan.observe.timing import Share
 
 # All looks together have this share of the process's time; lines that it has not met before have time of their own
 # besides, some once for every process and some for every such line. However often a block is watched, a line is new
-# but once.
+# but once. Of a program that is all new lines, as a suite of tests is, their time is a share as well.
 SHARE, ALLOWANCE, FOR_A_LINE = 0.02, 0.2, 0.02
+FOR_ALL_LINES = 0.04
 HOARD = 0.01
 
-_share = Share(0.0, SHARE, started=0.0, hoard=HOARD)
-_first_looks = Share(ALLOWANCE, 0.0)
+_share = Share(0.0, SHARE, hoard=HOARD)
+# It is earned while something is watched: a block does not begin with what the program did before.
+_share.rest()
+_blocks = 0
+_first_looks = Share(ALLOWANCE, 0.0, at_most=FOR_ALL_LINES)
 # To note what a line does to bytes that it has not met before takes far less than a look.
 _notes = Share(0.05, SHARE / 2)
 _known: set[object] = set()
@@ -31,6 +35,20 @@ class Schedule:
         self._visits: dict[object, int] = {}
         self._refused = 0
         self._payer = _share
+        self._open = False
+
+    def begin(self) -> None:
+        """A watched block begins."""
+        global _blocks
+        self._open, _blocks = True, _blocks + 1
+        _share.resume()
+
+    def end(self) -> None:
+        global _blocks
+        if self._open:
+            self._open, _blocks = False, _blocks - 1
+            if not _blocks:
+                _share.rest()
 
     def allows(self, line: object, *, due: bool = True) -> bool:
         """Is there time for a look at this line? One that an earlier block has looked at can wait.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
 
 from torchsan.model import Place
 from torchsan.model.events import Line
 from torchsan.observe import expressions as syntax
-from torchsan.observe.holders.census import Step
-from torchsan.observe.sites import frame_place
+from torchsan.observe.holders.census import Holding, Step, bases_of
+from torchsan.observe.holders.extents import Extent, extent_of
+from torchsan.observe.holders.resolving import value_of
+from torchsan.observe.objects import attributes_of, class_members, is_exactly
+from torchsan.observe.sites import USER, frame_place, kind_of_path
 
 PUTTING = ("append", "insert", "add", "appendleft", "extend", "update", "setdefault", "put", "push")
 
@@ -28,10 +32,12 @@ def stored_at(step: Step, frames: list[FrameType], *, bound: bool = True) -> Lin
     name = named.part.strip(".()") if named.above is not None else named.part
     holder = named.frame or (step.root.frame if named.above is None else None)
     scopes = list(_scopes(frames, holder if named.above is None else None))
+    scopes += [scope for scope in homes_of(step) if all(scope[0] is not known for known, _, _ in scopes)]
     into = parts[0].kind == "item"
+    key = parts[parts.index(named) - 1].key if into else None
     attribute = named.above is not None and named.kind != "default"
     for file, scope, near in scopes:
-        found = _put_into(file, scope, name, near) if into else None
+        found = _put_into(file, scope, name, key, near) if into else None
         if found is None and (bound or not into):
             found = _bound_to(file, scope, name, near, attribute=attribute)
         if found is not None:
@@ -39,8 +45,12 @@ def stored_at(step: Step, frames: list[FrameType], *, bound: bool = True) -> Lin
     return None
 
 
-def filled_in_this_loop(name: str, frame: FrameType) -> Place | None:
-    """Where a loop that the frame is in puts something into the container of this name."""
+def filled_in_this_loop(holding: Holding) -> Place | None:
+    """Where a loop that the holder's frame is in puts this very memory into a container of its own."""
+    first, root = [*holding.step.up()][-2:] if holding.step.above is not None else (None, holding.step)
+    frame = root.frame
+    if first is None or first.kind != "item" or frame is None or root.kind != "local":
+        return None
     at = frame_place(frame)
     file = syntax.file_of(at.path)
     node = file.at(at) if file else None
@@ -50,9 +60,9 @@ def filled_in_this_loop(name: str, frame: FrameType) -> Place | None:
         if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             return None
         if isinstance(around, (ast.For, ast.While)):
-            found = _put_into(file, around, name, at)
-            if found is not None:
-                return found
+            for put in _puts(file, around, root.part, first.key):
+                if _has_memory(_what_is_put(put), holding.extent, frame):
+                    return file.place(put, at)
     return None
 
 
@@ -73,20 +83,69 @@ def _scopes(frames: Iterable[FrameType], holder: FrameType | None) -> Iterator[t
             yield file, file.tree, place
 
 
-def _put_into(file: syntax.File, scope: ast.AST, name: str, near: Place) -> Place | None:
-    """`name.append(x)`, `name[k] = x`, `name += [x]`; the last of them."""
-    found: list[ast.expr | ast.stmt] = []
-    for node in file.within(scope):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PUTTING:
-            if _names(node.func.value, name):
-                found.append(node)
-        elif isinstance(node, (ast.Assign, ast.AugAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                if isinstance(target, ast.Subscript) and _names(target.value, name):
-                    found.append(node)
+def homes_of(step: Step) -> Iterator[tuple[syntax.File, ast.AST, Place]]:
+    """The files that define the classes of the objects on the way, which no frame of theirs may be running."""
+    for one in step.up():
+        owner = one.witness() if one.kind == "attribute" and one.witness is not None else None
+        for cls in bases_of(type(owner)) if owner is not None else ():
+            home = attributes_of(sys.modules.get(str(class_members(cls).get("__module__")))).get("__file__")
+            file = syntax.file_of(home) if isinstance(home, str) and kind_of_path(home) == USER else None
+            if file is not None and isinstance(home, str):
+                yield file, file.tree, Place(home, len(file.lines), 0, 0, 0, "")
+
+
+def _put_into(file: syntax.File, scope: ast.AST, name: str, key: object, near: Place) -> Place | None:
+    """The last statement that may have filled this slot of the container."""
+    found = list(_puts(file, scope, name, key))
     before = [node for node in found if node.lineno <= near.line]
     return file.place((before or found)[-1], near) if found else None
+
+
+def _puts(file: syntax.File, scope: ast.AST, name: str, key: object) -> Iterator[ast.Call | ast.Assign]:
+    """`name.append(x)`, `name[k] = x`: what may put memory under this key.
+
+    `name[k] += x` keeps what was there, and a number is no memory.
+    """
+    for node in file.within(scope):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PUTTING:
+            if not _names(node.func.value, name):
+                continue
+            if node.func.attr == "setdefault" and node.args and _is_another(node.args[0], key):
+                continue
+            yield node
+        elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript) and _names(target.value, name):
+                    if not _is_another(_outermost(target).slice, key):
+                        yield node
+                    break
+
+
+def _outermost(target: ast.Subscript) -> ast.Subscript:
+    """`name[a]` of `name[a][b]`."""
+    while isinstance(target.value, ast.Subscript):
+        target = target.value
+    return target
+
+
+def _is_another(shown: ast.expr, key: object) -> bool:
+    """A constant that is not the key of the slot."""
+    return isinstance(shown, ast.Constant) and is_exactly(key, (str, int)) and shown.value != key
+
+
+def _what_is_put(node: ast.Call | ast.Assign) -> list[ast.expr]:
+    return [node.value] if isinstance(node, ast.Assign) else [*node.args, *(k.value for k in node.keywords)]
+
+
+def _has_memory(expressions: list[ast.expr], memory: Extent, frame: FrameType) -> bool:
+    """Is some part of what is put, as the frame has it now, of this memory?"""
+    for expression in expressions:
+        for part in ast.walk(expression):
+            if isinstance(part, (ast.Name, ast.Attribute, ast.Subscript)):
+                found = extent_of(value_of(part, frame))
+                if found is not None and found.meets(memory):
+                    return True
+    return False
 
 
 def _bound_to(file: syntax.File, scope: ast.AST, name: str, near: Place, *, attribute: bool) -> Place | None:

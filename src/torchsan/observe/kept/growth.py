@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -25,56 +24,28 @@ from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.kept import carriers, holding
 from torchsan.observe.kept.carriers import Carrier, Carriers, LineKey, Origin, Reach, Walker, line_of
 from torchsan.observe.kept.catching import Catcher
+from torchsan.observe.kept.courses import Course, Suspect
 from torchsan.observe.kept.holding import STEPS, Group, Grower, Marks
 from torchsan.observe.kept.saved import kept_by
 from torchsan.observe.kept.upward import Upward
 from torchsan.observe.recorder import Recorder, shield
-from torchsan.observe.sites import Site, _sites, user_frames
+from torchsan.observe.sites import Site, user_frames
 from torchsan.observe.steps import OptimizerStep
 from torchsan.observe.timing import Share
 
-# A line is suspected when its nodes have become more so many times, and never fewer in between; marks are taken before.
-RISES, MARKING = 4, 3
-# When so small a share of the nodes is left, the graphs were let go: a window, an episode, an epoch's list.
-LET_GO = 0.6
-# The share of its rises that a line must go on with to be told.
-GOES_ON = 0.4
 MAX_TICKS = 4_096
 # Lines whose newest carriers are asked how far back they reach.
 RUNNING = 24
-# Steps for which the line that puts a graph into its holder is waited for.
-CATCHING = 4
+# Steps for which the line that puts a graph into its holder is waited for, if it does so at every one; and at most.
+CATCHING, LONGEST_CATCH = 4, 256
+# How many lines' looks may wait for their second one, and how often it may find nothing.
+WAITING, TRIES = 8, 3
 LOOKING = Share(1.5, 0.02)  # of the process: a block that is watched again and again begins with what is left
-
-
-@dataclass(slots=True)
-class _Course:
-    """How the number of live nodes of one line has gone."""
-
-    last: int
-    since: int
-    rises: int = 0
-    look_at: int = MARKING
-
-
-@dataclass(slots=True)
-class Suspect:
-    """A holder that was found, waiting for the end of the run."""
-
-    event: GraphKept
-    line: LineKey
-    tick: int
-    catcher: Catcher | None = None
-    refuted: bool = False
-    # The largest count since; none yet, since looking itself holds references.
-    most: int | None = None
-    later_rises: int = 0
-    # How often the count has risen up to now, per step.
-    rate: float = 0.0
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return self.event.held.place, self.event.holder.name
+# To count takes the longer the more lines the run has met; the first steps are all counted.
+COUNTING = Share(0.02, 0.01)
+ALL_COUNTED = 64
+# How often it is measured what a count takes: to measure takes as long as to count the lines of a small program.
+MEASURED = 16
 
 
 @dataclass(slots=True)
@@ -86,6 +57,20 @@ class _Carried:
     way: Step
 
 
+@dataclass(slots=True)
+class _First:
+    """A first look: at which lines, and what it has written down."""
+
+    sites: list[tuple[Site, Course]]
+    tick: int
+    marks: Marks
+    running: dict[Origin, set[int]]
+    tries: int = 0
+
+    def risen(self, tick: int) -> list[Site]:
+        return [site for site, course in self.sites if tick > self.tick and course.risen_at == tick]
+
+
 class GrowthSensor:
     """Counts at every `optimizer.step()`; at every backward in programs that have no optimizer."""
 
@@ -93,15 +78,14 @@ class GrowthSensor:
         self.recorder = recorder
         self.share = LOOKING
         self.suspects: list[Suspect] = []
-        self._courses: dict[int, _Course] = {}
+        self._courses: dict[int, Course] = {}
         self._ticks: deque[int] = deque(maxlen=MAX_TICKS)
         self._number = 0
         self._stepped = False
-        # The last look, which the next one compares with, and the lines to look at again at the next tick.
-        self._marks: Marks | None = None
-        self._running: dict[Origin, set[int]] = {}
-        self._again: list[Site] = []
+        # Looks that wait for the tick at which their lines have more nodes again.
+        self._waiting: list[_First] = []
         self._spare: dict[int, int] = {}
+        self._cost = 0.0
 
     def install(self) -> None:
         self.recorder.steps.after.append(self._after_step)
@@ -130,36 +114,49 @@ class GrowthSensor:
             self._tick(frame)
 
     def _tick(self, frame: FrameType) -> None:
+        if self._number >= ALL_COUNTED and not COUNTING.allows():
+            return
         self._number += 1
-        self._stop_catching(frame)
+        if self.suspects:
+            self._stop_catching(frame)
         self._ticks.append(compat.thread_sequence())
-        rising, self._again = self._again, []
-        alive = 0
+        rising: list[Site] = []
+        if self._number % MEASURED == 1:
+            before = COUNTING.spent
+            with COUNTING.spending():
+                again = self._count_all(rising)
+            self._cost = COUNTING.spent - before
+        else:
+            again = self._count_all(rising)
+            COUNTING.spent += self._cost
+        if (rising or again) and self.share.allows():
+            with self.share.spending():
+                self._look(rising, again, frame)
+        self._start_catching(frame)
+
+    def _count_all(self, rising: list[Site]) -> list[_First]:
+        """Count the nodes of every line that this run has met; gives the looks whose lines have got more."""
         self._spare = self.recorder.spare_marks()
-        for site in _all_sites():
-            alive += self._count(site, rising)
-        self.recorder.live_nodes.append(alive)
+        self.recorder.live_nodes.append(sum([self._count(site, rising) for site in list(self.recorder.met)]))
         for suspect in self.suspects:
             self._follow(suspect)
-        if rising and self.share.allows():
-            with self.share.spending():
-                self._look(rising, frame)
-        self._start_catching(frame)
+        return self._due()
 
     def _count(self, site: Site, rising: list[Site]) -> int:
         count = self._alive(site)
         course = self._courses.get(id(site))
-        if course is None:
-            self._courses[id(site)] = _Course(count, self._number)
-        elif count > course.last:
-            course.last = count
-            course.rises += 1
-            if course.rises >= course.look_at:
-                course.look_at = 2 * course.rises
-                rising.append(site)
-        elif count < LET_GO * course.last:
-            self._courses[id(site)] = _Course(count, self._number)
+        if course is None or course.falls(count):
+            self._courses[id(site)] = Course(count, self._number)
+        elif course.rises_to(count, self._number):
+            rising.append(site)
         return count
+
+    def _due(self) -> list[_First]:
+        """Looks whose lines have got more nodes since: at this tick their holder has taken in another."""
+        for first in self._waiting:
+            first.sites = [(site, course) for site, course in first.sites if self._courses.get(id(site)) is course]
+        self._waiting = [first for first in self._waiting if first.sites and first.tries < TRIES][-WAITING:]
+        return [first for first in self._waiting if first.risen(self._number)]
 
     def _alive(self, site: Site) -> int:
         """How many nodes carry the mark of a site; besides them, the site, the name and the call refer to it."""
@@ -167,47 +164,54 @@ class GrowthSensor:
         return sys.getrefcount(mark) - 3 - self._spare.get(id(mark), 0)
 
     def _follow(self, suspect: Suspect) -> None:
-        count = sum(self._alive(site) for site in _all_sites() if line_of(site) == suspect.line)
-        if suspect.most is None:
-            suspect.most = count
-        elif count < LET_GO * suspect.most:
-            suspect.refuted = True
-        elif count > suspect.most:
-            suspect.later_rises += 1
-            suspect.most = count
+        suspect.counted(sum(self._alive(site) for site in list(self.recorder.met) if line_of(site) == suspect.line))
 
     # -- looking ------------------------------------------------------------------------------------
 
-    def _look(self, rising: list[Site], frame: FrameType) -> None:
-        """Twice: what is written down the first time is compared with the second, a step later."""
+    def _look(self, rising: list[Site], again: list[_First], frame: FrameType) -> None:
+        """Twice: what is written down the first time is compared with the second, when the line has more nodes again.
+
+        That is the next step, or the next that is logged, or the other optimizer's, or after the next epoch.
+        """
         found = carriers.find(self._ticks)
-        walker = Walker(self._ticks, {id(site) for site in rising})
         frames = user_frames(frame, 24)
-        marks, running = self._marks, self._running
+        for first in again:
+            self._second(first, found, frames)
+        if rising:
+            walker = Walker(self._ticks, {id(site) for site in rising})
+            marks, _ = holding.look(self._groups(found.found, None, walker), found, None)
+            running, _ = self._carried(found, walker, {})
+            sites = [(site, self._courses[id(site)]) for site in rising]
+            self._waiting.append(_First(sites, self._number, marks, running))
+
+    def _second(self, first: _First, found: Carriers, frames: list[FrameType]) -> None:
+        risen = first.risen(self._number)
+        walker = Walker(self._ticks, {id(site) for site in risen})
+        _, growers = holding.look(self._groups(found.found, first.marks, walker), found, first.marks)
+        for grower in growers:
+            self._suspect(self._collected(grower, frames), grower.held[-1], grower)
+        _, carried = self._carried(found, walker, first.running)
+        for one in carried:
+            self._suspect(self._running_value(one), one.carrier, None)
+        first.tries += 1
+        if growers or carried:
+            first.sites = [(site, course) for site, course in first.sites if site not in risen]
+
+    def _groups(self, found: list[Carrier], marks: Marks | None, walker: Walker) -> list[Group]:
+        """Carriers of several steps whose graphs have nodes of a rising line."""
         # The newest graphs are the current step's own; only what came before the last tick is old.
         latest = self._ticks[-2] if len(self._ticks) > 1 else 0
-        groups = self._groups(found.found, latest, marks, walker)
-        self._marks, growers = holding.look(groups, found, marks)
-        for grower in growers:
-            self._suspect(self._collected(grower, frames), grower.held[-1], grower, frame)
-        for one in self._carried(found, walker, running):
-            self._suspect(self._running_value(one), one.carrier, None, frame)
-        if marks is None:
-            self._again = rising
-        else:
-            self._marks, self._running = None, {}
-
-    def _groups(self, found: list[Carrier], latest: int, marks: Marks | None, walker: Walker) -> list[Group]:
-        """Carriers of several steps whose graphs have nodes of a rising line."""
         groups = [group for group in holding.choose(found, latest, marks) if group.old]
         return [group for group in groups if walker.reach(group.old[-1].node).site is not None][: holding.GROUPS]
 
-    def _carried(self, found: Carriers, walker: Walker, before: dict[Origin, set[int]]) -> list[_Carried]:
+    def _carried(
+        self, found: Carriers, walker: Walker, before: dict[Origin, set[int]]
+    ) -> tuple[dict[Origin, set[int]], list[_Carried]]:
         """Values whose graph goes back through several steps and has in it what the same line made a tick ago.
 
         A mere result of the step, computed from such a value, is not made from its own value before.
         """
-        self._running = {}
+        running: dict[Origin, set[int]] = {}
         recent = self._ticks[-3] if len(self._ticks) > 2 else 0
         lines: dict[Origin, list[Carrier]] = {}
         for one in sorted(found.found, key=lambda one: -one.sequence):
@@ -218,12 +222,12 @@ class GrowthSensor:
             reach = walker.reach(ones[0].node)
             if reach.site is None or len(reach.ticks) < STEPS:
                 continue
-            self._running[number] = {one.sequence for one in ones}
+            running[number] = {one.sequence for one in ones}
             if reach.sequences & (before.get(number, set()) - {ones[0].sequence}):
                 carried.append((ones[:4], reach))
-        return _named(carried, found)
+        return running, _named(carried, found)
 
-    def _suspect(self, event: GraphKept, carrier: Carrier, grower: Grower | None, frame: FrameType) -> None:
+    def _suspect(self, event: GraphKept, carrier: Carrier, grower: Grower | None) -> None:
         if any(_line(suspect.event) == _line(event) and not suspect.refuted for suspect in self.suspects):
             return
         suspect = Suspect(event, carrier.line, self._number, rate=self._rate(carrier.line))
@@ -232,9 +236,8 @@ class GrowthSensor:
             suspect.catcher = Catcher(grower.holder, grower.look, grower.variable)
 
     def _rate(self, line: LineKey) -> float:
-        courses = [self._courses.get(id(site)) for site in _all_sites() if line_of(site) == line]
-        rates = [one.rises / max(1, self._number - one.since) for one in courses if one is not None]
-        return max(rates, default=0.0)
+        courses = [self._courses.get(id(site)) for site in list(self.recorder.met) if line_of(site) == line]
+        return max((one.rate(self._number) for one in courses if one is not None), default=0.0)
 
     def _start_catching(self, frame: FrameType) -> None:
         """At the very end of a tick, one at a time: the interpreter has one ear."""
@@ -253,7 +256,8 @@ class GrowthSensor:
             if suspect.catcher is None:
                 continue
             place = suspect.catcher.caught()
-            waiting = self._number - suspect.tick < CATCHING * (1 + self.suspects.index(suspect))
+            patience = min(LONGEST_CATCH, CATCHING / max(suspect.rate, 1 / LONGEST_CATCH))
+            waiting = self._number - suspect.tick < patience * (1 + self.suspects.index(suspect))
             if place is None and not ended and waiting:
                 continue
             suspect.catcher.stop(frame)
@@ -284,11 +288,7 @@ class GrowthSensor:
         # Who has let go once will do so again.
         told = {suspect.key for suspect in self.suspects if suspect.refuted}
         for suspect in self.suspects:
-            late = self._number - suspect.tick
-            # It must have gone on as it began: what is bounded was full some time.
-            if late >= RISES and suspect.later_rises < GOES_ON * suspect.rate * late:
-                continue
-            if late >= 2 * RISES and suspect.later_rises == 0:
+            if not suspect.goes_on(self._number):
                 continue
             key = suspect.key
             if key not in told:
@@ -308,6 +308,9 @@ def _named(carried: list[tuple[list[Carrier], Reach]], found: Carriers) -> list[
     for ones, reach in carried:
         ways = ((one, up.way(id(one.value))) for one in ones)
         named += [_Carried(one, reach, way) for one, way in ways if way is not None][:1]
+    if not named:
+        # `sum(step() for _ in data)` has its total where no name leads; it is made of itself all the same.
+        named = [_Carried(ones[0], reach, Step(None, "", "local", 0, "")) for ones, reach in carried[:1]]
     return named
 
 
@@ -330,12 +333,6 @@ def _event(
         bytes_per_step=size / steps,
         used=all(_released(one.node) for one in ones[:-1] or ones),
     )
-
-
-def _all_sites() -> Iterator[Site]:
-    for site in list(_sites.values()):
-        yield site
-        yield from site.twins.values()
 
 
 def _line(event: GraphKept) -> tuple[str, int]:

@@ -173,7 +173,10 @@ class _Holders:
     def _grower(self, number: int, below: int | None) -> Grower | None:
         holder, way, carriers = self.up.objects[number], self.up.way(number), self.group.old
         if way is None:
-            return None
+            # A list that is still being built (`[step() for _ in data]`, `list(steps())`) has no name yet; it lives,
+            # since it has taken in another graph.
+            unnamed = below is None and is_container(holder)
+            return Grower(Step(None, "", "item", number, 0), True, carriers, holder, deep_content) if unnamed else None
         if below is None:
             return Grower(Step(way, "[…]", "item", number, 0, way.depth + 1), True, carriers, holder, deep_content)
         part, kind, key = self.up.part(number, below)

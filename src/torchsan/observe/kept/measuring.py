@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from torchsan.model.memory import KeptRow, Memory, ModuleRow, StepMemory
 from torchsan.model.memory_events import GraphRetained, SmallViewKept
 from torchsan.observe.holders.census import take_census
 from torchsan.observe.kept.owners import Owners
-from torchsan.observe.kept.peak import PeakMeter
+from torchsan.observe.kept.peak import PeakMeter, living
 from torchsan.observe.kept.saved import Contents, Kept, kept_by
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_tensor
@@ -28,7 +27,7 @@ from torchsan.observe.tensors import memory_of
 from torchsan.observe.timing import Share
 
 # Looks that every run has, and the share of its time that looking may take beyond them.
-ALLOWANCE, SHARE = 1.0, 0.03
+ALLOWANCE, SHARE = 0.3, 0.03
 MAX_STEPS = 2_000
 MAX_RETAINED = 256
 # A view is small at a quarter of its memory; what it keeps is worth a word from this size and share on.
@@ -163,14 +162,12 @@ def _bytes_alive() -> tuple[int, int]:
     """Bytes of leaves with their gradients, and of every tensor that Python knows; each memory once."""
     leaves: dict[int, int] = {}
     every: dict[int, int] = {}
-    for value in gc.get_objects():
-        kind = type(value)
-        if kind is torch.Tensor or kind is torch.nn.Parameter:
-            _add(every, value)
-            if value.requires_grad and compat.is_leaf(value):
-                _add(leaves, value)
-                if is_tensor(value.grad):
-                    _add(leaves, value.grad)
+    for value in living():
+        _add(every, value)
+        if value.requires_grad and compat.is_leaf(value):
+            _add(leaves, value)
+            if is_tensor(value.grad):
+                _add(leaves, value.grad)
     return sum(leaves.values()), sum({**every, **leaves}.values())
 
 

@@ -22,14 +22,16 @@ def make_sensors(recorder: Recorder) -> list[Sensor]:
     from torchsan.observe.sensors.shards import ShardSensor
     from torchsan.observe.sensors.sharing import SharingSensor
     from torchsan.observe.sensors.snapshots import SnapshotSensor
+    from torchsan.observe.sensors.warned import WarningSensor
     from torchsan.observe.sensors.writes import WriteSensor
 
-    graph = GraphSensor(recorder)
+    warned = WarningSensor(recorder)
+    graph = GraphSensor(recorder, warned)
     exposure = ExposureSensor(recorder, graph)
     writes = WriteSensor(recorder, exposure)
     if not recorder.judging:
-        return [writes, CaptureSensor(recorder), CompiledSensor(recorder)]
-    sensors: list[Sensor] = [graph, exposure, writes, HolderSensor(writes.aliases)]
+        return [warned, writes, CaptureSensor(recorder), CompiledSensor(recorder)]
+    sensors: list[Sensor] = [warned, graph, exposure, writes, HolderSensor(writes.aliases)]
     sensors += [recorder.steps, OptimizerSensor(recorder)]
     sensors.append(CheckpointSensor(recorder, graph))
     replicas = ReplicaSensor(recorder)

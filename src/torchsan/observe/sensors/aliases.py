@@ -7,7 +7,7 @@ first visits and then at ever rarer ones, within a share of the process's time.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
-from torchsan import compat
+from torchsan import compat, compat_compile
 from torchsan.model.events import Event, GradientEdited, Line, Memory, Write
 from torchsan.observe.evidence import anyone, callers, itself, twins
+from torchsan.observe.evidence.contexts import Contexts, context_of
 from torchsan.observe.evidence.exchanges import Exchanges
 from torchsan.observe.evidence.operands import Operands
 from torchsan.observe.evidence.outliving import Outliving
@@ -68,9 +69,10 @@ class AliasWatch:
         self.takings = Takings()
         self.proof = WriteProof(recorder)
         self.exchanges = Exchanges(recorder)
+        self.contexts = Contexts(recorder)
         self.outliving = Outliving(recorder)
         self.operands = Operands(recorder)
-        self.restored = Restored(recorder)
+        self.restored = Restored(recorder, self.takings, self._last_write)
         self.repeats = Repeats(recorder, self.takings, self._last_write)
         # Lines at which another sensor has told of an alias already.
         self.told: set[tuple[CodeType, int]] = set()
@@ -106,13 +108,32 @@ class AliasWatch:
             return None
         if self.recorder.backward is not None:
             self._gradient_edited(op, site, tensor, memory, frames[0])
+            self.contexts.written(op, site, tensor, memory, args, frames)
             return None
         if _keeps_its_own(tensor, frame):
             return None
         # In the dispatcher only what is written may be handed over, and that may be several.
         known = args if original is not None else (tensor,)
         writing = Writing(op, site, tensor, known, kwargs or {}, original, frame, frames, seen)
-        due = worth_a_look(seen)
+        return self._before(writing, memory, None)
+
+    def before_region(self, writings: list[tuple[Writing, int]]) -> list[Token | None]:
+        """Writes of one compiled region, which is about to run: who holds what is looked up once for all of them."""
+        if self.recorder.backward is not None:
+            return [None] * len(writings)
+        shared: list[Census] = []
+        around = [value for writing, _ in writings for value in (writing.tensor, *writing.args)]
+
+        def census(writing: Writing) -> Census:
+            if not shared:
+                shared.append(self._take(writing, around))
+            return shared[0]
+
+        return [self._before(writing, memory, census) for writing, memory in writings]
+
+    def _before(self, writing: Writing, memory: int, census: Callable[[Writing], Census] | None) -> Token | None:
+        site = writing.site
+        due = worth_a_look(writing.seen)
         if not due and self.following.follows(site):
             if not self.outliving.stored.met(site, writing.extent):
                 return self._note(writing)
@@ -121,7 +142,7 @@ class AliasWatch:
         if not self.schedule.allows(site, due=due):
             return None
         with self._looking():
-            return self._look(writing, memory) if writing.extent is not None else None
+            return self._look(writing, memory, census or self._take) if writing.extent is not None else None
 
     def _note(self, writing: Writing) -> Token | None:
         """Of other bytes than before a line that is followed is only noted what it makes of them."""
@@ -131,14 +152,16 @@ class AliasWatch:
             _ = writing.before
             return Token(writing, [], [], None)
 
-    def _look(self, writing: Writing, memory: int) -> Token:
-        proof = self.proof.before(writing)
-        self.exchanges.before(writing)
+    def _take(self, writing: Writing, around: Iterable[Any] = ()) -> Census:
         young = writing.tensor if self._being_collected(writing) else None
         # What was written of late is looked for as well: its result may have been stored since.
         late = [storage for known in self._late.values() if (storage := known.get()) is not None]
-        around = (writing.tensor, *writing.args, *late)
-        census = writing.census = take_census(writing.frame, young=young, around=around)
+        return take_census(writing.frame, young=young, around=(writing.tensor, *writing.args, *around, *late))
+
+    def _look(self, writing: Writing, memory: int, take: Callable[[Writing], Census]) -> Token:
+        proof = self.proof.before(writing)
+        self.exchanges.before(writing)
+        census = writing.census = take(writing)
         self._note_late(memory, writing.tensor)
         self.takings.note(census)
         self.repeats.manners[memory] = writing.manner
@@ -185,9 +208,13 @@ class AliasWatch:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """Our own work: on its share of the time, with no graph, and seen by no mode of the program's."""
-        with self.schedule.looking(), compat.unseen(), torch.no_grad():
-            yield
+        """Our own work: on its share of the time, with no graph, and seen by no mode or compiler of the program's."""
+        held = compat_compile.hold()
+        try:
+            with self.schedule.looking(), compat.unseen(), torch.no_grad():
+                yield
+        finally:
+            compat_compile.release(held)
 
     # -- other moments ------------------------------------------------------------------------------
 
@@ -201,7 +228,7 @@ class AliasWatch:
 
     def before_step(self, step: OptimizerStep) -> None:
         self._census = None
-        if self.schedule.due(("step", site_of(step.frame))):
+        if self.schedule.due(("step", step.site)):
             with self._looking():
                 self._census = self.look_around(step.frame)
 
@@ -221,9 +248,9 @@ class AliasWatch:
             for event in anyone.shared_buffers(census, write, frames):
                 self.recorder.emit(event)
 
-    def before_backward(self, frame: FrameType) -> None:
+    def before_backward(self, frame: FrameType, site: Site) -> None:
         """Gradients that are kept as references are about to be added to."""
-        if self.schedule.due(("backward", site_of(frame))):
+        if self.schedule.due(("backward", site)):
             with self._looking():
                 census = self.look_around(frame)
                 frames = user_frames(frame)
@@ -231,6 +258,8 @@ class AliasWatch:
                     write = Write("backward", "unknown", Line(frame_place(frames[0])))
                     held = (memory_of(h.value) for h in census.holdings if h.step.kind == "grad")
                     self.operands.mark(census, {memory: write for memory in held if memory is not None})
+                    for event in anyone.added_to(census, write, frames):
+                        self.recorder.emit(event)
 
     def handed_out(self, tensor: Any, site: Site, how: str, frame: FrameType) -> None:
         """Memory was handed to or taken from NumPy: its writes are not seen, its values are."""
@@ -286,7 +315,7 @@ class AliasWatch:
         """A hook, or the backward of a custom function, writes the gradient that it was given."""
         if tensor.requires_grad or not _is_argument(memory, hook):
             return
-        alone = ALONE_IN_BACKWARD if _is_custom_backward(hook) else ALONE_IN_HOOK
+        alone = ALONE_IN_BACKWARD if context_of(hook) is not None else ALONE_IN_HOOK
         # A backward for given inputs (`autograd.grad`) holds on to their gradients: what it hands back.
         if tensor._use_count() <= alone + self.recorder.backward_keeps_gradients + self.sensor_holds:
             return
@@ -294,12 +323,6 @@ class AliasWatch:
         write = Write(op, "op", Line(whole_statement(site.place), site.library_place))
         needed = Line(backward.place) if backward is not None else None
         self.recorder.emit(GradientEdited(Memory(written_name(site.place)), write, needed))
-
-
-def _is_custom_backward(frame: FrameType) -> bool:
-    values = local_names(frame)
-    first = frame.f_code.co_varnames[:1]
-    return any(is_a(values.get(name), torch.autograd.function.BackwardCFunction) for name in first)
 
 
 def _is_argument(memory: int, frame: FrameType) -> bool:

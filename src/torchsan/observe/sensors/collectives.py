@@ -141,7 +141,6 @@ class CollectiveSensor:
 
         return _pre_forward
 
-    @shield
     def _before_backward(self, roots: list[Any], frame: FrameType) -> None:
         self.inflight.before_backward(frame)
         group, self._sums_to_come = self._sums_to_come, None

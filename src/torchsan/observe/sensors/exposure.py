@@ -22,17 +22,17 @@ from torchsan.model.span import Place
 from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_modules, local_names
-from torchsan.observe.objects import is_a, is_exact_tensor, is_exactly, is_tensor, tensors_of
+from torchsan.observe.objects import is_a, is_exactly, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import callers_of, right_hand_side, whole_statement, written_name
 from torchsan.observe.sites import OURS, USER, Site, kind_of, site_of, user_frames
 from torchsan.observe.tensors import (
+    SMALL_BYTES,
     byte_range,
-    changed_bytes,
-    copied,
-    fingerprint,
+    changed_since,
     fingerprint_bytes,
     is_plain,
+    looked_at,
     memory_of,
 )
 
@@ -44,7 +44,6 @@ _getframe = sys._getframe
 MAX_EXPOSED = 2_000
 # Larger foreign memory (whole data sets) is not compared at every step.
 MAX_COMPARED_BYTES = 64 << 20
-SMALL_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -201,7 +200,7 @@ class ExposureSensor:
             return None
         if not is_plain(tensor) or self._told.get(memory) == (before, tensor.data_ptr(), tensor.numel()):
             return None
-        return original._version, copied(tensor) if _is_small(tensor) else fingerprint(tensor)
+        return original._version, looked_at(tensor)
 
     def after_write(self, memory: int, tensor: Any, noted: tuple[int, object], write: Written) -> None:
         version, contents = noted
@@ -209,10 +208,7 @@ class ExposureSensor:
         original = known[0]() if known is not None else None
         if original is None or original._version != version:
             return  # autograd has counted this one
-        if is_exact_tensor(contents):
-            changed = changed_bytes(tensor, contents)
-        else:
-            changed = byte_range(tensor) if contents is None or fingerprint(tensor) != contents else None
+        changed = changed_since(tensor, contents)
         if changed is not None:
             start, end = changed
             self._told[memory] = (write.before, tensor.data_ptr(), tensor.numel())
@@ -272,7 +268,7 @@ class ExposureSensor:
         self.foreign[memory] = foreign
         if self.recorder.aliases is not None:
             self.recorder.aliases.handed_out(tensor, foreign.site, how, frame)
-        self.graph.snapshot_at_next_node()
+        self.graph.snapshot_at_next_nodes(foreign.site)
 
     def _forget_dead(self) -> None:
         for memory, foreign in list(self.foreign.items()):
@@ -306,12 +302,6 @@ class ExposureSensor:
         if any(w.before >= foreign.before for w in self.ledger.writes_of(memory)):
             return True
         return any(s.before >= foreign.before and memory in s.memories for s in self.ledger.steps)
-
-
-def _is_small(tensor: torch.Tensor) -> bool:
-    if tensor.device.type != "cpu" or tensor.is_quantized:
-        return False
-    return bool(0 < tensor.numel() * tensor.element_size() <= SMALL_BYTES)
 
 
 def _module_in_forward(frame: FrameType | None, parameter: Any) -> torch.nn.Module | None:

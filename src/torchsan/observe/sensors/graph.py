@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from _thread import get_ident
 from collections.abc import Callable
 from types import FrameType, ModuleType
@@ -15,20 +14,24 @@ import torch.autograd.graph
 import torch.fx.traceback
 
 from torchsan import compat
+from torchsan.compat_compile import untraced
 from torchsan.model.events import Line
 from torchsan.observe import nodes
 from torchsan.observe.clock import Stamp, clock
 from torchsan.observe.cuts import CutFinder
+from torchsan.observe.keepsakes import Keepsakes
 from torchsan.observe.objects import text_of, told_of
 from torchsan.observe.overlaps import OVERLAP, explain_overlap
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import innermost_user_frame
 from torchsan.observe.reuse import explain_reuse
-from torchsan.observe.sites import Mark, Site, _site_slow, _sites, site_of
+from torchsan.observe.sites import Mark, Site, _sites, site_of
 from torchsan.observe.stale import StaleFinder
+from torchsan.observe.writing import worth_a_look
 
 if TYPE_CHECKING:
     from torchsan.observe.sensors.exposure import ExposureSensor
+    from torchsan.observe.sensors.warned import WarningSensor
 
 _getframe = sys._getframe
 # How many nodes after an exposure, or after a backward, are taken for ones that may save exposed memory.
@@ -56,18 +59,21 @@ class _Running(threading.local):
 
 
 class GraphSensor:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, warned: WarningSensor) -> None:
         self.recorder = recorder
+        self._warned = warned
         self.ledger = recorder.ledger
         self.cuts = CutFinder(recorder)
         self.stale = StaleFinder(recorder)
+        self.keepsakes = Keepsakes(recorder, self.stale)
         self.exposure: ExposureSensor | None = None
         self._hooked = 0
         self._running = _Running()
         self._user_anomaly = compat.is_anomaly()
         self._user_check_nan = compat.is_anomaly_check_nan()
         self._pending = 0
-        self._last_backward: Line | None = None
+        self._asked: dict[Site, int] = {}
+        self._last_backward: Site | None = None
         # The native part, where it names the lines of nodes while nothing special is going on.
         self._native: ModuleType | None = None
 
@@ -86,7 +92,7 @@ class GraphSensor:
         patches.set(torch, "is_anomaly_enabled", lambda: self._user_anomaly)
         patches.set(torch, "is_anomaly_check_nan_enabled", lambda: self._user_check_nan)
         self.cuts.install(patches)
-        patches.set(warnings, "showwarning", self._quiet(warnings.showwarning))
+        self._warned.listeners += [self._is_advice, self.cuts.heard]
         clock.when_threaded(self._switch)
         self.resume()
 
@@ -115,15 +121,18 @@ class GraphSensor:
         self.pause()
         self._native = None
 
-    def snapshot_at_next_node(self) -> None:
-        """Ask for a look at exposed memory when the next nodes are made."""
-        self._pending = LOOKS
+    def snapshot_at_next_nodes(self, line: Site) -> None:
+        """Ask for a look at exposed memory when the next nodes are made: several, while the line that asks is new."""
+        seen = self._asked[line] = self._asked.get(line, -1) + 1
+        self._pending = max(self._pending, LOOKS if worth_a_look(seen) else 1)
         self._switch()
 
     def _recording(self) -> Callable[[], list[str]]:
         """Two functions for one job: the fast one serves while nothing special is going on."""
-        sites, passing, home = _sites, self.recorder.state, clock.home
+        passing, home, met = self.recorder.state, clock.home, self.recorder.met
         plain: set[int] = set()
+        # Lines that make nodes themselves, by instruction; each was met by this recorder.
+        direct: dict[tuple[int, int], Site] = {}
         original = self._format_stack
 
         def fast() -> list[str]:
@@ -134,11 +143,18 @@ class GraphSensor:
             if get_ident() != home:
                 return slow(frame)
             code = frame.f_code
-            site = sites.get((id(code), frame.f_lasti))
+            at = (id(code), frame.f_lasti)
+            site = direct.get(at)
             if site is not None:
                 return site.mark
             # Code that has passed the questions below once need not answer them again.
-            return _site_slow(frame).mark if id(code) in plain and passing.region is None else slow(frame)
+            if id(code) not in plain or passing.region is not None:
+                return slow(frame)
+            site = site_of(frame)
+            met[site] = None
+            if at in _sites:
+                direct[at] = site
+            return site.mark
 
         def slow(frame: FrameType | None = None) -> list[str]:
             try:
@@ -158,6 +174,7 @@ class GraphSensor:
             if self._hooked or self.recorder.owners is not None:
                 module = self.recorder.owners.path if self.recorder.owners is not None else ""
                 site = site.marked(hooked=bool(self._hooked), module=module)
+            met[site] = None
             if self._user_anomaly:
                 return noted(site, original())
             if clock.threaded or get_ident() != clock.home:
@@ -211,14 +228,10 @@ class GraphSensor:
 
         return __exit__
 
-    def _quiet(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Without the advice of an anomaly mode that only we switched on."""
-
-        def showwarning(message: Any, *args: Any, **kwargs: Any) -> None:
-            if self._user_anomaly or not str(message).startswith(ADVICE):
-                original(message, *args, **kwargs)
-
-        return showwarning
+    def _is_advice(self, message: Any, _frame: FrameType | None) -> bool:
+        """The advice of an anomaly mode that only we switched on."""
+        given = message.message
+        return not self._user_anomaly and type(given) is UserWarning and str(given).startswith(ADVICE)
 
     def _set_user_anomaly(self, mode: bool, check_nan: bool = True) -> None:
         self._user_anomaly, self._user_check_nan = mode, check_nan
@@ -228,7 +241,7 @@ class GraphSensor:
     # -- backward -----------------------------------------------------------------------------------
 
     def run_backward(self, t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self.recorder.active or self.recorder.paused:
+        if not self.recorder.watches():
             return self._run_backward(t_outputs, *args, **kwargs)
         frame = _getframe(1)
         site = site_of(frame)
@@ -255,33 +268,37 @@ class GraphSensor:
             self._after_backward(site, first)
 
     @shield
+    @untraced
     def _before_backward(self, outputs: Any, frame: Any, site: Site) -> None:
         roots = nodes.roots_of(outputs)
         for listener in self.recorder.before_backward:
             listener(roots, frame)
         if self.recorder.aliases is not None:
-            self.recorder.aliases.before_backward(frame)
+            self.recorder.aliases.before_backward(frame, site)
         if self.exposure is not None and self.exposure.has_foreign():
             self.exposure.look()
         if self.ledger.suspicious():
             self.stale.find_silent(roots, frame, self.exposure)
+        self.keepsakes.look(roots, frame)
         if self.ledger.autocast:
             self.stale.find_stale_casts(roots, frame)
         self.cuts.constant_terms(roots, site)
 
     @shield
+    @untraced
     def _after_backward(self, site: Site, first: int) -> None:
         if clock.now() > first:
             self.stale.made_by_backward.append((first, clock.now(), site))
-        self._last_backward = Line(site.place, site.library_place)
+        self._last_backward = site
         self.ledger.finish_backward()
         if self.exposure is not None and self.exposure.has_foreign():
-            self.snapshot_at_next_node()
+            self.snapshot_at_next_nodes(site)
         if self._running.depth == 0:
             for callback in self.recorder.after_backward:
                 callback(self.ledger.backwards)
 
     @shield
+    @untraced
     def _failed(self, outputs: Any, error: RuntimeError, frame: Any) -> None:
         text = text_of(error)
         if told_of(error) is not None:
@@ -290,7 +307,9 @@ class GraphSensor:
         if nodes.STALE in text:
             found = self.stale.explain(roots, text, frame)
         elif nodes.RELEASED in text:
-            found = explain_reuse(self.recorder, roots, frame, self._last_backward)
+            last = self._last_backward
+            line = Line(last.place, last.library_place) if last is not None else None
+            found = explain_reuse(self.recorder, roots, frame, line)
         elif OVERLAP.search(text) and innermost_user_frame(error.__traceback__) is None:
             found = explain_overlap(self.recorder, roots, text, frame)
         elif NO_GRAPH in text:

@@ -14,8 +14,11 @@ class HolderSensor:
         self.recorder = aliases.recorder
 
     def install(self) -> None:
-        pass
+        self.aliases.schedule.begin()
 
     @shield
     def close(self) -> None:
-        self.aliases.finish()
+        try:
+            self.aliases.finish()
+        finally:
+            self.aliases.schedule.end()

@@ -57,7 +57,7 @@ class ReplicaSensor:
         self._optimizers: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
         self._handles: list[Any] = []
         self.on_wrap: list[Callable[[Any, FrameType], None]] = []
-        self.before_steps: list[Callable[[Any, list[Any], Site | None, FrameType], None]] = []
+        self.before_steps: list[Callable[[OptimizerStep, Site | None], None]] = []
 
     # -- patches ------------------------------------------------------------------------------------
 
@@ -205,9 +205,8 @@ class ReplicaSensor:
         if self._on():
             self.wrapped.forward(ddp, frame)
 
-    @shield
     def _after_backward(self, backwards: int) -> None:
-        if self._on():
+        if self.wrapped.all and self._on():
             self.wrapped.after_backward(backwards)
 
     @shield
@@ -232,38 +231,39 @@ class ReplicaSensor:
 
     # -- steps --------------------------------------------------------------------------------------
 
-    @shield
     def _before_step(self, step: OptimizerStep) -> None:
-        if step.inner or not self._on():
+        if step.inner:
             return
-        optimizer, parameters, frame = step.optimizer, step.parameters, step.frame
+        optimizer, frame = step.optimizer, step.frame
         known = self._known(optimizer)
         for listener in self.before_steps:
-            listener(optimizer, parameters, known.made, frame)
+            listener(step, known.made)
         # A step that is given a closure makes its gradients itself.
-        if not any(a is not optimizer and callable(a) for a in (*step.args, *step.kwargs.values())):
-            self._without_gradients(optimizer, known, parameters, frame)
+        if known.gradless >= 0 and not any(
+            a is not optimizer and callable(a) for a in (*step.args, *step.kwargs.values())
+        ):
+            self._without_gradients(optimizer, known, step.parameters, frame)
         if self.wrapped.all:
-            self.wrapped.look_at_gradients(parameters, set(self.recorder.reduced), frame)
+            self.wrapped.look_at_gradients(step.parameters, set(self.recorder.reduced), frame)
         if known.steps == 0:
-            self._weights(optimizer, known, "before", site_of(frame))
+            self._weights(optimizer, known, "before", step.site)
         elif self.averaging.maybe_of_weights():
             known.averagings += 1
             if _due(known.averagings):
                 self._weights(optimizer, known, "before", known.last)
 
-    @shield
     def _after_step(self, step: OptimizerStep) -> None:
-        if step.inner or not self._on():
+        if step.inner:
             return
         known = self._known(step.optimizer)
         known.steps += 1
-        known.last = site_of(step.frame)
+        known.last = step.site
         if _due(known.steps):
             self._weights(step.optimizer, known, "after", known.last)
         self.averaging.stepped()
-        for wrapped in self.wrapped.all.values():
-            wrapped.synced = False
+        if self.wrapped.all:
+            for wrapped in self.wrapped.all.values():
+                wrapped.synced = False
 
     def _known(self, optimizer: Any) -> _Known:
         known = self._optimizers.get(optimizer)
@@ -288,11 +288,13 @@ class ReplicaSensor:
 
     def _weights(self, optimizer: Any, known: _Known, when: str, site: Site | None) -> None:
         journal = self.recorder.journal
+        if journal is None:
+            return
         rank, world = distributed.world()
         parameters = parameters_of(optimizer)[:MAX_PARAMETERS]
-        if journal is not None and journal.rank is None and world > 1:
+        if journal.rank is None and world > 1:
             journal.is_rank(rank, world)
-        if journal is None or (world < 2 and when != "end") or journal.rank is None or site is None:
+        if (world < 2 and when != "end") or journal.rank is None or site is None:
             return
         if not all(is_exact_tensor(p) and is_plain(p) for p in parameters):
             return  # sharded: every rank has its own part
@@ -321,6 +323,8 @@ class ReplicaSensor:
             tuned=row(known.tuned.place) if known.tuned is not None else None,
             wrapped=any(w is not None for w in managed),
             intended=known.intended,
+            ignored=[index for index, p in enumerate(parameters) if self.wrapped.ignores(p)],
+            joined=self.wrapped.joined(),
             synced=synced or when != "after",
             averaged=self.averaging.of_weights(parameters),
             writes=self._writes(known, parameters, earlier),

@@ -26,6 +26,7 @@ from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sensors.replicas import ReplicaSensor, row
 from torchsan.observe.sites import TORCH, USER, Site, kind_of, site_of, user_frames
+from torchsan.observe.steps import OptimizerStep
 from torchsan.observe.tensors import byte_range, memory_of, sample_bytes
 
 _getframe = sys._getframe
@@ -161,12 +162,12 @@ class ShardSensor:
             memory = Memory(f"self.{attribute}")
             self.recorder.emit(ShardTouched("kept", memory, Line(found), freed, name))
 
-    def _before_step(self, optimizer: Any, parameters: list[Any], made: Site | None, frame: FrameType) -> None:
-        for parameter in parameters:
+    def _before_step(self, step: OptimizerStep, made: Site | None) -> None:
+        for parameter in step.parameters if self._replaced else ():
             known = self._replaced.get(id(parameter))
             if known is not None and known[0]() is parameter and getattr(parameter, "grad", None) is None:
-                line = Line(made.place) if made is not None else Line(site_of(frame).place)
-                memory = Memory(type(optimizer).__name__)
+                line = Line(made.place) if made is not None else Line(step.site.place)
+                memory = Memory(type(step.optimizer).__name__)
                 self.recorder.emit(ShardTouched("replaced", memory, line, Line(known[1].place)))
                 return
 

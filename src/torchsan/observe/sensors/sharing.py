@@ -27,7 +27,8 @@ from torchsan.observe.objects import attributes_of, is_a, is_tensor, items_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sensors.replicas import ReplicaSensor, row
-from torchsan.observe.sites import Site, frame_place, site_of, user_frames
+from torchsan.observe.sites import USER, Site, frame_place, kind_of, site_of, user_frames
+from torchsan.observe.steps import OptimizerStep
 
 _getframe = sys._getframe
 MAX_SENT = 64
@@ -151,7 +152,9 @@ class SharingSensor:
     def _written_since(self) -> None:
         for side, site, when, name, known in self._sent:
             for write in self.recorder.ledger.writes.get(side.memory, []):
-                if write.before >= when and write not in known and side.alive() and write.kind in ("op", "data"):
+                # The queue's own thread moves what is sent to shared memory: that is nobody's line.
+                users = write.kind in ("op", "data") and kind_of(write.site.code) == USER
+                if users and write.before >= when and write not in known and side.alive():
                     line = Line(whole_statement(write.site.place))
                     event = SharedMemory("written-after-send", Memory(name), line, Line(site.place))
                     self.recorder.emit(event)
@@ -200,13 +203,15 @@ class SharingSensor:
 
     # -- steps --------------------------------------------------------------------------------------
 
-    def _before_step(self, optimizer: Any, parameters: list[Any], made: Site | None, frame: FrameType) -> None:
+    def _before_step(self, step: OptimizerStep, made: Site | None) -> None:
         journal = self.recorder.journal
-        looks = self._looks.get(id(optimizer), 0)
-        if journal is None or looks >= LOOKS:
+        if journal is None:
             return
-        self._looks[id(optimizer)] = looks + 1
-        site = site_of(frame)
+        looks = self._looks.get(id(step.optimizer), 0)
+        if looks >= LOOKS:
+            return
+        self._looks[id(step.optimizer)] = looks + 1
+        site, parameters = step.site, step.parameters
         for parameter in parameters:
             key = shared_key(parameter.grad) if parameter.grad is not None else None
             if key is not None:

@@ -13,10 +13,12 @@ import torch
 
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
+from torchsan.observe.evidence.momenta import Momenta, flat_state
 from torchsan.observe.ledger import Written
 from torchsan.observe.objects import attributes_of, entries_of, is_a, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import USER, Site, kind_of, site_of
+from torchsan.observe.steps import OptimizerStep
 from torchsan.observe.tensors import is_plain, memory_of
 
 MAX_SNAPSHOTS = 256
@@ -42,6 +44,7 @@ class SnapshotSensor:
         self._taken: dict[int, Snapshot] = {}
         # The number of the last step when each line last took the state of each memory.
         self._takes: dict[tuple[Site, int], int] = {}
+        self._momenta = Momenta(recorder)
 
     def install(self) -> None:
         patches = self.recorder.patches
@@ -52,6 +55,7 @@ class SnapshotSensor:
         patches.set(optimizer, "state_dict", self._state_of_optimizer(optimizer.state_dict))
         patches.set(optimizer, "load_state_dict", self._load_optimizer(optimizer.load_state_dict))
         patches.set(torch, "save", self._save(torch.save))
+        self.recorder.steps.after.append(self._stepped)
 
     def close(self) -> None:
         self._taken.clear()
@@ -83,7 +87,7 @@ class SnapshotSensor:
             result = original(optimizer, *args, **kwargs)
             frame = sys._getframe(1)
             if kind_of(frame.f_code) == USER:
-                self._remember(_flat_state(result), frame)
+                self._remember(flat_state(result), frame)
             return result
 
         state_dict.__doc__ = original.__doc__
@@ -91,8 +95,11 @@ class SnapshotSensor:
 
     def _load_optimizer(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def load_state_dict(optimizer: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-            self._restoring(optimizer, state_dict, sys._getframe(1))
-            return original(optimizer, state_dict, *args, **kwargs)
+            frame = sys._getframe(1)
+            self._restoring(optimizer, state_dict, frame)
+            result = original(optimizer, state_dict, *args, **kwargs)
+            self._restored(optimizer, state_dict, frame)
+            return result
 
         load_state_dict.__doc__ = original.__doc__
         return load_state_dict
@@ -167,15 +174,23 @@ class SnapshotSensor:
         """An optimizer gets its own momenta back: they have gone on changing."""
         if not self.recorder.active or self.recorder.paused or not is_a(state, dict):
             return
-        flat = _flat_state(state)
+        flat = flat_state(state)
         first = _first_tensor(flat)
         snapshot = self._taken.get(id(first))
         if first is None or snapshot is None or snapshot.first() is not first:
             return
-        own = {memory_of(t) for t in _flat_state(attributes_of(optimizer)).values()}
+        own = {memory_of(t) for t in flat_state(attributes_of(optimizer)).values()}
         moved = [t for k, t in flat.items() if is_plain(t) and snapshot.tensors.get(k, (0, t._version))[1] < t._version]
         if any(memory_of(tensor) in own for tensor in moved):
             self._tell(snapshot, flat, frame, "proved", "optimizer")
+
+    @shield
+    def _restored(self, optimizer: Any, state: Any, frame: FrameType) -> None:
+        if self.recorder.active and not self.recorder.paused and is_a(state, dict):
+            self._momenta.loaded(optimizer, flat_state(state), frame)
+
+    def _stepped(self, step: OptimizerStep) -> None:
+        self._momenta.stepped(step)
 
     @shield
     def _saving(self, obj: Any, frame: FrameType) -> None:
@@ -198,15 +213,6 @@ class SnapshotSensor:
         name = snapshot.name or "state_dict()"
         line = Line(used.place)
         self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, line, "state_dict", of, certainty=certainty))
-
-
-def _flat_state(state: Any) -> dict[str, Any]:
-    """The tensors that an optimizer keeps for its parameters, under one name each."""
-    found: dict[str, Any] = {}
-    held = dict(entries_of(state)).get("state")
-    for number, kept in enumerate(list(dict.values(held)) if is_a(held, dict) else []):
-        found.update((f"{number}.{name}", value) for name, value in entries_of(kept) if is_tensor(value))
-    return found
 
 
 def _first_tensor(state: dict[Any, Any]) -> torch.Tensor | None:

@@ -1,0 +1,45 @@
+"""What a case is like, told from its runs: which kind of evidence can speak of it."""
+
+from __future__ import annotations
+
+from torchsan.fix.proof import Case
+from torchsan.fix.trial import Trial
+from torchsan.model import Finding
+
+# One memory where two were meant: the truth is the run in which the holder keeps its value.
+SHARED = {"TS107", "TS203", "TS204", "TS205", "TS208", "TS210"}
+# Leaves are written, or views of them.
+LEAVES = {"TS102", "TS103"}
+ASTRIDE = "a backward goes through weights from before a step and from after it, and may be meant to end at the step"
+
+
+def shared_as_well(case: Case) -> list[Finding]:
+    """Other faults of the very write: it changes memory for a name that is read as if it had kept its value."""
+    lines = {(s.path, s.line) for s in case.target.spans if s.role == "mutated"}
+    others = [f for f in case.before.alarms if f.code in SHARED - {case.target.code}]
+    return [f for f in others if any(s.role == "mutated" and (s.path, s.line) in lines for s in f.spans)]
+
+
+def other_losses(before: Trial, after: Trial) -> str:
+    if before.failed or after.failed or not before.passes or len(before.passes) != len(after.passes):
+        return "its losses cannot be compared with those of the program as it is"
+    for number, (want, have) in enumerate(zip(before.passes, after.passes, strict=True), 1):
+        equal = len(want.roots) == len(have.roots)
+        if not equal or not all(a.equals(b) for a, b in zip(want.roots, have.roots, strict=True)):
+            return f"for the same parameters loss {number} has another value"
+    return ""
+
+
+def cuts(case: Case) -> bool:
+    """Does a pass reach fewer leaves than it did, or than in the healed run?"""
+    for known in (case.before, case.reference):
+        pairs = zip(known.passes, case.after.passes, strict=False) if known is not None else ()
+        if any(len(now.leaves) < len(was.leaves) for was, now in pairs):
+            return True
+    return case.reference is None and len(case.after.passes) > len(case.before.passes)
+
+
+def made_in_forward(case: Case) -> bool:
+    """Torch made the write, and only backward could not pass it: what the program then computed is known."""
+    fails_late = any(span.role == "needed" for span in case.target.spans)
+    return case.target.code == "TS107" and fails_late and case.reference is not None and not case.reference.failed

@@ -1,0 +1,203 @@
+"""Frames for lines that were traced: compiled code has none of its own, and evidence is read off frames.
+
+Each stands at an instruction of the code that its source compiles to. What a variable held at that line is known only
+of those that the region was called with and that their function never binds again, and of the one that is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from types import CodeType, FrameType
+from typing import Any
+
+from torchsan import compat_compile
+from torchsan.model import Place
+from torchsan.model.source import shown_path
+from torchsan.observe import expressions as syntax
+from torchsan.observe.compiled.lines import LineSite
+from torchsan.observe.names import local_names
+from torchsan.observe.objects import attribute_of
+from torchsan.observe.sites import USER, Site, frame_place, kind_of, place_in, register
+
+_DOES = ("CALL", "BINARY_OP", "STORE_SUBSCR", "STORE_ATTR")
+
+
+class _Code:
+    """Stands for the code of a line that runs compiled, for those who ask a frame where it is."""
+
+    co_flags = 0
+    co_argcount = co_kwonlyargcount = 0
+    co_varnames: tuple[str, ...] = ()
+
+    def __init__(self, site: Site) -> None:
+        self.co_filename = site.place.path
+        self.co_name = self.co_qualname = site.place.function
+
+
+class RegionFrame:
+    """A frame at a line of a region, as far as guards of writes look at frames."""
+
+    f_lasti = 0
+
+    def __init__(self, site: Site, back: FrameType) -> None:
+        self.f_code: Any = register(_Code(site), site)
+        self.f_back = back
+        self.f_globals = back.f_globals
+        self.f_locals: dict[str, Any] = {}
+
+
+class TracedFrame:
+    """A frame at a traced line, as far as evidence looks at frames."""
+
+    def __init__(self, code: CodeType, lasti: int, names: dict[str, Any], namespace: dict[str, Any], back: Any) -> None:
+        self.f_code = code
+        self.f_lasti = lasti
+        self.f_globals = namespace
+        self.f_back = back
+        self._names = names
+
+    @property
+    def f_locals(self) -> dict[str, Any]:
+        """A copy: whoever reads the variables of a frame may empty what he is given."""
+        return dict(self._names)
+
+    @property
+    def f_lineno(self) -> int:
+        return place_in(self.f_code, self.f_lasti).line
+
+
+def traced_frame(site: Site, called: FrameType, written: Any) -> Any | None:
+    """The frame in which this line of a region that is called here would write; None where the source does not tell.
+
+    `written`: the tensor that the line writes, known by its name if it is one.
+    """
+    generated = _generated(called)
+    back = _caller(generated if generated is not None else called)
+    if not isinstance(site, LineSite) or kind_of_place(site.place) != USER or generated is None:
+        return back
+    frame: Any = back
+    spots = [_instruction(place) for place in (site.place, *site.above)]
+    for depth in range(len(spots) - 1, -1, -1):
+        spot = spots[depth]
+        if spot is None:
+            return None
+        code, lasti = spot
+        outermost = depth == len(spots) - 1
+        names = _kept_names(code, generated) if outermost else {}
+        if depth == 0 and (name := _written_name(site.place)):
+            names[name] = written
+        place = site.above[depth - 1] if depth else site.place
+        namespace = generated.f_globals if outermost else _globals_of(place.path)
+        frame = TracedFrame(code, lasti, names, namespace, frame)
+    return frame
+
+
+def kind_of_place(place: Place) -> int:
+    code = _code_of(place.path)
+    return kind_of(code) if code is not None else -1
+
+
+def _generated(frame: FrameType | None) -> FrameType | None:
+    """The code that dynamo wrote and that calls the region."""
+    while frame is not None and not compat_compile.is_generated(frame.f_code):
+        frame = frame.f_back
+    return frame
+
+
+def _caller(frame: FrameType) -> FrameType | None:
+    """Who called the compiled function: code that dynamo wrote counts only where it stands at a call."""
+    called = {frame.f_code.co_name}
+    at = frame.f_back
+    while at is not None and (kind_of(at.f_code) != USER or not stands_at_call(at, called)):
+        called.add(at.f_code.co_name)
+        at = at.f_back
+    return at
+
+
+def stands_at_call(frame: FrameType, called: set[str]) -> bool:
+    """Code that dynamo wrote also has instructions that are on no line: believe it only at a call of what runs."""
+    if not compat_compile.is_generated(frame.f_code):
+        return True
+    place = frame_place(frame)
+    file = syntax.file_of(place.path)
+    call = file.at(place) if file is not None else None
+    return isinstance(call, ast.Call) and syntax.text_of(call.func).rpartition(".")[2] in called
+
+
+# -- code of a line ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _code_of(path: str) -> CodeType | None:
+    """What the source of a file compiles to."""
+    file = syntax.file_of(path)
+    try:
+        return compile(file.tree, path, "exec", dont_inherit=True) if file is not None else None
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+@lru_cache(maxsize=512)
+def _instruction(place: Place) -> tuple[CodeType, int] | None:
+    """The instruction that does what stands at a place: the last of those that cover exactly it."""
+    whole = _code_of(place.path)
+    if whole is None:
+        return None
+    span = (place.line, place.column, place.end_line, place.end_column)
+    for code in _codes(whole):
+        if not any(line == place.line for _, _, line in code.co_lines()):
+            continue
+        found = [
+            instruction.offset
+            for instruction in dis.get_instructions(code)
+            if instruction.opname.startswith(_DOES) and _span(place_in(code, instruction.offset)) == span
+        ]
+        if found:
+            return code, found[-1]
+    return None
+
+
+def _span(place: Place) -> tuple[int, int, int, int]:
+    return place.line, place.column, place.end_line, place.end_column
+
+
+# -- variables ---------------------------------------------------------------------------------------
+
+
+def _kept_names(code: CodeType, generated: FrameType) -> dict[str, Any]:
+    """Variables that hold at every line what they held when the region was called."""
+    bound = {i.argval for i in dis.get_instructions(code) if i.opname.startswith(("STORE_", "DELETE_"))}
+    own = {*code.co_varnames, *code.co_freevars}
+    return {name: value for name, value in local_names(generated).items() if name in own and name not in bound}
+
+
+def _written_name(place: Place) -> str:
+    file = syntax.file_of(place.path)
+    node = file.at(place) if file else None
+    written = syntax.written_expression(node, file) if file and node is not None else None
+    return written.id if isinstance(written, ast.Name) else ""
+
+
+@lru_cache(maxsize=64)
+def _module_at(path: str) -> str | None:
+    for name, module in list(sys.modules.items()):
+        found = attribute_of(module, "__file__")
+        if type(found) is str and shown_path(found) == path:
+            return name
+    return None
+
+
+def _globals_of(path: str) -> dict[str, Any]:
+    name = _module_at(path)
+    return vars(sys.modules[name]) if name is not None and name in sys.modules else {}

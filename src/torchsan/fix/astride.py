@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from torchsan import compat
+from torchsan.fix.digests import digest
+from torchsan.fix.trial import Digest
 from torchsan.observe import nodes
 
 # The more a leaf has changed since, the less likely is a graph that still holds a use of it.
@@ -24,7 +26,7 @@ class _Known:
     """A leaf, and for each value that it had at the end of a pass the last moment of that value."""
 
     leaf: weakref.ref[torch.Tensor]
-    values: list[tuple[int, float]] = field(default_factory=list)
+    values: list[tuple[int, Digest]] = field(default_factory=list)
 
 
 class Astride:
@@ -44,7 +46,7 @@ class Astride:
             known = self._known.get(id(leaf))
             if known is None or known.leaf() is not leaf:
                 known = self._known[id(leaf)] = _Known(weakref.ref(leaf))
-            value = _value(leaf)
+            value = digest(leaf)
             if known.values and known.values[-1][1] == value:
                 known.values.pop()
             known.values = [*known.values[-MOST_VALUES:], (moment, value)]
@@ -53,14 +55,8 @@ class Astride:
         known = self._known.get(id(leaf))
         if known is None or known.leaf() is not leaf:
             return False
-        now = _value(leaf)
+        now = digest(leaf)
         return any(first < moment <= last and value != now for moment, value in known.values)
-
-
-def _value(leaf: torch.Tensor) -> float:
-    """A number that changes with the values: weighted, since a sum alone may stay what it was."""
-    flat = leaf.detach().reshape(-1).to(torch.float64)
-    return float((flat * torch.arange(1, flat.numel() + 1, dtype=torch.float64, device=flat.device).sqrt()).sum())
 
 
 def _uses(outputs: list[torch.Tensor]) -> list[tuple[torch.Tensor, int, int]]:

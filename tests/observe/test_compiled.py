@@ -39,3 +39,30 @@ def test_clean(name, watch_program):
     assert watched.error is None
     assert watched.alarms == []
     assert watched.report.notes == []
+
+
+def test_lines_that_inductor_wrote_are_nobodys(tmp_path, monkeypatch):
+    from torchsan.observe.sites import TORCH, USER, kind_of_path
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "kernels"))
+    assert kind_of_path(str(tmp_path / "torchinductor_me" / "ab" / "cabc.py")) == TORCH
+    assert kind_of_path(str(tmp_path / "kernels" / "ab" / "cabc.py")) == TORCH
+    assert kind_of_path(str(tmp_path / "train.py")) == USER
+
+
+SNAP = """
+@torch.compile(backend="{backend}")
+def snap(values):
+    values.mul_(4).round_().div_(4)  # mutates
+w = torch.randn(4, requires_grad=True)
+z = torch.sigmoid(w)  # saves
+snap({given})
+z.sum().backward()
+"""
+
+
+@pytest.mark.parametrize(("given", "codes"), [("z.data", ["TS201"]), ("z.data.clone()", [])])
+def test_region_writes_what_was_taken_by_data(given, codes, watch_program):
+    watched = watch_program("import torch\n" + SNAP.format(backend="aot_eager", given=given))
+    assert [finding.code for finding in watched.report.findings] == codes
+    assert watched.lines("mutated") == (watched.marked("mutates") if codes else set())

@@ -55,6 +55,8 @@ def kind_of_path(path: str) -> int:
         # Cells of a notebook and typed lines are the user's; frozen and generated code is not.
         return USER if path.startswith(("<ipython", "<stdin", "<string")) else LIBRARY
     installed = path.startswith(_PACKAGES) or "site-packages" in path or "dist-packages" in path
+    if not installed and _is_inductors(path):
+        return TORCH
     if installed or path.startswith(_STDLIB):
         # An environment often lies below the project's folder: only a root inside it makes its code the user's.
         roots = [root for root in _user_roots if _is_installed(root)]
@@ -64,6 +66,12 @@ def kind_of_path(path: str) -> int:
             return USER
         return TORCH if installed and f"{os.sep}torch{os.sep}" in path else LIBRARY
     return USER
+
+
+def _is_inductors(path: str) -> bool:
+    """A file that inductor wrote: the lines in it are nobody's, and another run has others."""
+    cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+    return f"{os.sep}torchinductor_" in path or bool(cache and path.startswith(os.path.join(cache, "")))
 
 
 def is_stdlib(path: str) -> bool:
@@ -79,7 +87,8 @@ def is_compilers(code: CodeType) -> bool:
     known = _compilers.get(id(code))
     if known is None:
         path = code.co_filename
-        known = _compilers[id(code)] = kind_of(code) == TORCH and any(part in path for part in _COMPILERS)
+        made = _is_inductors(path) or any(part in path for part in _COMPILERS)
+        known = _compilers[id(code)] = kind_of(code) == TORCH and made
     return known
 
 

@@ -50,6 +50,8 @@ class Noted:
     kept: object
     # Each write, its line, and what is to be done after a close look.
     writes: list[tuple[RegionWrite, Site, Any]]
+    # The contents, where what is written may have another version than what was saved.
+    apart: object = None
 
 
 class Region:
@@ -167,9 +169,10 @@ class Region:
     def _note(self, tensor: torch.Tensor, memory: int, before: int, writes: list[Any]) -> Noted:
         exposure = self.sensor.exposure
         silent = exposure.before_write(memory, tensor, before) if exposure is not None and exposure.exposed else None
+        apart = exposure.before_region(memory, tensor) if exposure is not None and writes[0][0].kind == "op" else None
         judged = torch.is_grad_enabled() and (self.overwrites_saved or writes[0][0].target in self.spoils)
         kept = looked_at(tensor) if judged and is_plain(tensor) else None
-        return Noted(tensor, memory, before, _version(tensor), silent, kept, writes)
+        return Noted(tensor, memory, before, _version(tensor), silent, kept, writes, apart)
 
     def _look_closely(self, notes: list[Noted], args: tuple[Any, ...], frame: FrameType) -> None:
         """Ask who else holds what is about to be written."""
@@ -219,6 +222,7 @@ class Region:
         changed = changed_since(tensor, note.kept) if note.kept is not None else None
         ledger, exposure = self.recorder.ledger, self.sensor.exposure
         silent = note.silent
+        other = changed_since(tensor, note.apart) if note.apart is not None else None
         for write, site, token in note.writes:
             written = Written(note.before, site, write.op, max(now, 0), write.kind)
             if now > note.version or note.version < 0:
@@ -226,6 +230,9 @@ class Region:
             elif write.kind == "op":
                 # AOTAutograd hides a write from the version counter where eager would.
                 ledger.add_silent(memory, written._replace(kind="data"))
+            if other is not None and now > note.version:
+                ledger.add_silent(memory, written._replace(kind="data", start=other[0], end=other[1]))
+                other = None
             if write.kind == "op" and changed is not None:
                 self._note_spoilt(note, write, written._replace(before=clock.now(), start=changed[0], end=changed[1]))
             if silent is not None and exposure is not None:

@@ -214,6 +214,11 @@ class ExposureSensor:
             self._told[memory] = (write.before, tensor.data_ptr(), tensor.numel())
             self.ledger.add_silent(memory, write._replace(start=start, end=end))
 
+    def before_region(self, memory: int, tensor: Any) -> object | None:
+        """The contents of memory of which the native part saw `.data` taken, before a compiled region writes it."""
+        seen = self._native is not None and self._native.exposed_at(memory) is not None
+        return looked_at(tensor) if seen and is_plain(tensor) else None
+
     def exposed_at(self, memory: int) -> Line | None:
         foreign = self.foreign.get(memory)
         site = foreign.site if foreign is not None else None

@@ -167,7 +167,13 @@ class SnapshotSensor:
             return
         own = {memory_of(t) for _, t, _ in tensors_of(module)}
         onto_itself = any(is_tensor(t) and memory_of(t) in own for _, t in entries_of(state))
-        self._tell(snapshot, state, frame, "proved" if onto_itself or snapshot.retaken else "possible")
+        # Written by a line of the program it may have been through the dictionary itself, and on purpose.
+        sure = onto_itself or (snapshot.retaken and self._stepped_since(state, snapshot))
+        self._tell(snapshot, state, frame, "proved" if sure else "possible")
+
+    def _stepped_since(self, state: dict[str, Any], snapshot: Snapshot) -> bool:
+        memories = {memory_of(t) for _, t in entries_of(state) if is_tensor(t)}
+        return any(s.number > snapshot.steps and s.memories & memories for s in self.recorder.ledger.steps)
 
     @shield
     def _restoring(self, optimizer: Any, state: Any, frame: FrameType) -> None:

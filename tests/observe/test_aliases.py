@@ -454,3 +454,28 @@ def test_grad_of_a_non_leaf(watch_program):
     watched = watch_program(NON_LEAF)
     assert watched.codes == ["TS206"]
     assert watched.lines("cause") == watched.marked("cause")
+
+
+AVERAGED = """
+import torch
+net, server = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    net(torch.ones(1, 2)).sum().backward()
+    opt.step()
+    state = net.state_dict()
+    {between}
+    server.load_state_dict(state)
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "proved"),
+    [("state['weight'].mul_(0.5)", False), ("net(torch.ones(1, 2)).sum().backward(); opt.step()", True)],
+)
+def test_state_written_through_itself_is_not_trained_since(between, proved, watch_program):
+    watched = watch_program(AVERAGED.format(between=between))
+    told = [f for f in watched.report.findings if f.code == "TS203" and "state_dict" in f.message]
+    assert any(f.certainty == "proved" and "trained after" in f.message for f in watched.report.findings) is proved, (
+        told
+    )

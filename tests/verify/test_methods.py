@@ -149,3 +149,20 @@ def test_a_capture_is_used_again_only_when_nothing_hidden_can_have_changed() -> 
         leaves_nothing = [torch.jit.trace(rectified, x), torch.export.export(torch.nn.Linear(3, 3), (x,))]
     assert all(has_writes(capture) for capture in leaves_something)
     assert not any(has_writes(capture) for capture in leaves_nothing)
+
+
+def test_a_method_is_known_by_the_name_of_its_function() -> None:
+    report = torchsan.verify(torch.nn.Linear(3, 2), (torch.randn(2, 3),), methods=["torch.jit.trace", "torch.export"])
+    assert list(outcomes(report)) == ["jit.trace", "export"]
+
+
+class Counted(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return x * 2, x.shape[0]
+
+
+def test_a_plain_number_that_becomes_a_tensor_is_noted() -> None:
+    report = torchsan.verify(Counted(), (torch.randn(3, 2),), methods=["jit.trace", "export"])
+    noted = [note for note in report.notes if "plain number" in note]
+    assert len(noted) == 1
+    assert noted[0].startswith("jit.trace returns a tensor")

@@ -67,10 +67,21 @@ def _as_args(args: Any) -> tuple[Any, ...]:
     return tuple(args) if isinstance(args, tuple | list) else (args,)
 
 
+# The functions themselves, as they are called.
+AS_TYPED = {
+    "torch.export": "export",
+    "torch.export.export": "export",
+    "torch.jit.trace": "jit.trace",
+    "torch.jit.script": "jit.script",
+    "torch.onnx.export": "onnx",
+    "torch.compile": "compile",
+}
+
+
 def chosen_methods(methods: Iterable[str] | None, model: Any = None) -> tuple[list[str], str]:
     """The methods to try, and a remark on one that cannot be; a model that is compiled is verified compiled, too."""
     if methods is not None:
-        wanted = list(dict.fromkeys(methods))
+        wanted = list(dict.fromkeys(AS_TYPED.get(name, name) for name in methods))
         unknown = [name for name in wanted if name not in METHODS]
         if unknown or not wanted:
             raise UsageError(f"there is no method {(unknown or [''])[0]!r}; the methods are {', '.join(METHODS)}")
@@ -330,6 +341,9 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
         notes += trial.compiled.notes(trial.method) if trial.compiled is not None else []
         if trial.captured is not None and trial.captured.unsaved:
             notes.append(f"{trial.method} runs here but cannot be saved: {trial.captured.unsaved}")
+        if trial.made_tensors:
+            names = ", ".join(f"`{name}`" for name in trial.made_tensors)
+            notes.append(f"{trial.method} returns a tensor where the model returns a plain number: {names}")
     other = [t.method for t in trials if t.in_distribution]
     if other:
         notes.append(f"{', '.join(other)} draw(s) other random numbers than eager: compared in distribution")

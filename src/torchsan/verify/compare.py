@@ -130,6 +130,13 @@ def outputs_difference(want: Any, got: Any, tolerance: Tolerance, *, only_tensor
     return None
 
 
+def made_tensors(want: Any, got: Any) -> list[str]:
+    """Results that are plain numbers in eager and tensors in the capture: equal in value, not in what can be done with
+    them (`range(n)`, a key of a dictionary)."""
+    pairs = zip(flatten(want), flatten(got), strict=False)
+    return [where for (where, a), (_, b) in pairs if isinstance(b, torch.Tensor) and not isinstance(a, torch.Tensor)]
+
+
 def _effects_difference(
     want: Outcome, got: Outcome, names: list[str], state: dict[str, str], tolerance: Tolerance
 ) -> Difference | None:

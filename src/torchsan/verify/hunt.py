@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from torchsan.model.capture_events import LiveChange
-from torchsan.verify.compare import Difference, difference
+from torchsan.verify.compare import Difference, difference, made_tensors
 from torchsan.verify.compiled import CompiledFacts
 from torchsan.verify.departure import both_steps, frozen_dtype
 from torchsan.verify.distribution import Uncomparable, distribution_difference, draws
@@ -49,6 +49,8 @@ class Trial:
     kept_mode: bool = False
     draws_otherwise: bool | None = None
     in_distribution: set[str] = field(default_factory=set)
+    # Results that are numbers in eager.
+    made_tensors: dict[str, None] = field(default_factory=dict)
     # What only compiled models have; a wrong gradient counts as much as a wrong value.
     compiled: CompiledFacts | None = None
 
@@ -221,6 +223,8 @@ def disagreement(trial: Trial, truth: Truth, variant: Variant, want: Outcome) ->
         only_tensors=captured.only_tensors,
     )
     if found is None:
+        for a, b in zip(want.outputs, got.outputs, strict=False):
+            trial.made_tensors.update(dict.fromkeys(made_tensors(a, b)))
         return None
     if found.kind == "values" and truth.random and draws_otherwise(trial, truth):
         over_many = distribution_difference(subject, captured, variant)

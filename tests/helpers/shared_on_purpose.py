@@ -603,4 +603,27 @@ ON_PURPOSE = {
                     p -= 0.1 * p.grad
         print(flat.norm())
     """,
+    "sample that is copied before it is scaled channel by channel": """
+        def scaled(picture, widths):
+            for c in range(len(picture)):
+                picture[c] /= widths[c]
+            return picture
+
+
+        class Pictures(torch.utils.data.Dataset):
+            def __init__(self):
+                self.stored = torch.rand(6, 2, 4)
+
+            def __len__(self):
+                return len(self.stored)
+
+            def __getitem__(self, index):
+                return scaled(self.stored[index].clone(), (0.2, 0.3))
+
+
+        pictures = Pictures()
+        for _ in range(3):
+            for batch in torch.utils.data.DataLoader(pictures, batch_size=3):
+                print(batch.sum())
+    """,
 }

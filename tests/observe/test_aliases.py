@@ -292,6 +292,30 @@ PROGRAMS = {
             for batch, _ in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True, generator=order):
                 print(batch.pow(2).mean())
     """,
+    "TS205 sample scaled channel by channel by a helper": """
+        def scaled(picture, means, widths):
+            for c in range(len(picture)):
+                picture[c] -= means[c]
+                picture[c] /= widths[c]  # written
+            return picture
+
+
+        class Pictures(torch.utils.data.Dataset):
+            def __init__(self):
+                self.stored = torch.rand(6, 2, 4)
+
+            def __len__(self):
+                return len(self.stored)
+
+            def __getitem__(self, index):
+                return scaled(self.stored[index], (0.4, 0.5), (0.2, 0.3))
+
+
+        pictures = Pictures()
+        for _ in range(3):
+            for batch in torch.utils.data.DataLoader(pictures, batch_size=3):
+                print(batch.sum())
+    """,
     "TS205 memoised table changed through a view": """
         import functools
 

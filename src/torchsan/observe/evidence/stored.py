@@ -100,7 +100,8 @@ class Stored:
         handed_in = _is_parameter(writing, written.id) and any(h.value is writing.tensor for h in others)
         if not others or not is_tensor(writing.tensor) or is_a(writing.tensor, torch.nn.Parameter):
             return
-        reads = next_reads(writing.top, written.id)
+        # What a loop does channel by channel is read behind it.
+        reads = next_reads(writing.top, written.id, after_loops=True)
         holding = min(others, key=lambda h: (h.step.kind == "local", h.step.depth))
         cached = "cache" in {s.kind for s in holding.step.up()}
         # A view that a function is given and hands back changed: what it is changed by need not be the same each time.
@@ -178,9 +179,9 @@ class Stored:
 
         A state that moves on from what it was looks the same; but nobody loads a state in batches.
         """
-        if writing.manner is not Manner.ACCUMULATED or holding.extent == writing.extent:
+        if writing.manner is not Manner.ACCUMULATED or not _is_sample(writing, holding):
             return False
-        return ownmade.is_fetched(writing.top) and ownmade.numbers(writing) is not None
+        return ownmade.numbers(writing) is not None
 
     def _is_uniform(self, holding: Holding) -> bool:
         """Were all places of the table equal when it was first met?"""
@@ -224,6 +225,11 @@ def _onto_itself(writing: Writing) -> bool:
 def _counts(writing: Writing) -> bool:
     """A number is added: what is counted is meant to change."""
     return writing.op in ("__iadd__", "__isub__", "add_", "sub_") and not any(map(is_tensor, writing.args[1:]))
+
+
+def _is_sample(writing: Writing, holding: Holding) -> bool:
+    """A part of stored data that a data loader has asked for."""
+    return holding.extent != writing.extent and ownmade.is_fetched(writing.top)
 
 
 def _is_parameter(writing: Writing, name: str) -> bool:

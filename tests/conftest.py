@@ -100,11 +100,18 @@ def watch_program(tmp_path: Path) -> Callable[..., Watched]:
         module = importlib.util.module_from_spec(spec)
         block = torchsan.watch()
         error: BaseException | None = None
+        # As the import statement does: dataclasses ask for the module by name, and so do we for its globals.
+        before = sys.modules.get(spec.name)
+        sys.modules[spec.name] = module
         try:
             with block, contextlib.redirect_stdout(io.StringIO()):
                 spec.loader.exec_module(module)
         except Exception as raised:
             error = raised
+        finally:
+            del sys.modules[spec.name]
+            if before is not None:
+                sys.modules[spec.name] = before
         return Watched(path, block.report, error)
 
     return run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from torchsan.fix.candidates import Candidate
@@ -10,6 +12,7 @@ from torchsan.fix.rewrites import REWRITES
 from torchsan.fix.source import Edit
 from torchsan.rules import all_rules
 
+PROGRAMS = Path(__file__).parents[1] / "programs" / "fixes"
 LOOP = """
 import torch
 net = torch.nn.Linear(3, 1)
@@ -300,6 +303,21 @@ def test_a_write_that_two_faults_share_is_mended_for_both(mend):
     assert all(mended.proved for mended in outcome.mends)
     text = outcome.mends[-1].candidate.result().text
     assert "z = z + 0.5 * torch.sin(step(z))\n        jump" in text
+
+
+MEANT_OTHERWISE = {
+    "shadow_average.py": "an average that is kept in the live weights themselves: no_grad only lets it spoil them",
+    "preact_blocks.py": "the shortcut counts on what the layer did in place",
+    "latent_imagination.py": "the loss is computed after the step, with the weights that it left",
+}
+
+
+@pytest.mark.parametrize("name", MEANT_OTHERWISE)
+@pytest.mark.filterwarnings("ignore")
+def test_an_edit_that_changes_what_is_meant_is_not_verified(mend, name):
+    outcome = mend((PROGRAMS / name).read_text())
+    assert outcome.mends
+    assert not any(mended.proved for mended in outcome.mends)
 
 
 CARRIED = """

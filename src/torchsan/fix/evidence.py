@@ -15,7 +15,7 @@ from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
 from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, Case, Verdict
 from torchsan.fix.ranks import HEALED_ON_RANKS
-from torchsan.fix.rewrites.order import loss_comes_late
+from torchsan.fix.rewrites.order import loss_comes_late, steps_behind_the_loss
 from torchsan.fix.source import Source
 from torchsan.fix.trial import Mode, Trial
 from torchsan.model import Finding
@@ -125,7 +125,8 @@ class Evidence:
     def _by_both(self, case: Case) -> Verdict | None:
         """The write also moves another name of the memory: the healed run has that fault still.
 
-        The truth is the run in which saved values are kept and the other holder keeps its value as well.
+        The truth is the run in which saved values are kept and the other holder keeps its value as well; but a caller
+        may count on what a layer does in place, and then there are two truths and nothing to choose by.
         """
         assert case.reference is not None
         shared = shared_as_well(case)
@@ -134,6 +135,8 @@ class Evidence:
         for edited, kept in runs:
             if not compare(case.reference, kept, How(more=True, restless=self.restless)):
                 continue  # nothing that is compared hangs on it
+            if shared[0].code == "TS204":
+                return _unproved("the same write changes what its caller reads (TS204), which may be meant")
             if kept.copies_written:
                 return _unproved("the holder writes the memory, too, so that sharing it may be meant")
             problem = self._differs(kept, case.after, How(more=True, fewer=True), case)
@@ -236,6 +239,8 @@ class Evidence:
     def _by_slopes(self, case: Case) -> Verdict:
         if case.target.code == "TS105" and loss_comes_late(case.old, case.target) is False:
             return _unproved(self._other or "both losses are meant for the weights before the step")
+        if case.target.code == "TS105" and steps_behind_the_loss(case.old, case.new, case.target):
+            return _unproved("the loss was computed with the weights after the step, and is now with those before it")
         same_function = case.target.code in SAME_FUNCTION
         problem, same = self._same_function(case) if same_function else self._same_when_frozen(case)
         if problem:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from torchsan.fix.candidates import Candidate
+from torchsan.fix.cases import LEAVES
 from torchsan.fix.linked import names as mentioned
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.source import Source, line_map, real
@@ -36,6 +37,33 @@ def still_shared(
                     if why:
                         return f"{why} is still the memory that line {line} writes"
     return ""
+
+
+def named_twice(candidate: Candidate, finding: Finding, aliases: Sequence[Alias]) -> str:
+    """Why a refused write may be meant for one of two names only: the leaf goes by another one there, too."""
+    if finding.code not in LEAVES:
+        return ""
+    for span in finding.spans:
+        inside = span.role == "mutated" and real(real_path(span.path)) == candidate.source.path
+        statement = candidate.source.statement(span) if inside else None
+        target = _written(statement)
+        if target is None:
+            continue
+        here = [a for a in aliases if a.line == span.line and not a.depth and a.whole and a.name != HELD]
+        others = sorted({alias.name for alias in here} - mentioned(target))
+        if others:
+            return f"{ast.unparse(target)} is also {others[0]} there, and may be meant to be a copy of it"
+    return ""
+
+
+def _written(statement: ast.stmt | None) -> ast.expr | None:
+    """`x[0]` of `x[0] += 1`, `x` of `x.add_(1)`."""
+    if isinstance(statement, ast.AugAssign):
+        return statement.target
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        return statement.targets[0].value
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
 
 
 def _named(source: Source, span: Span) -> set[str]:

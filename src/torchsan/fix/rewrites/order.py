@@ -54,6 +54,29 @@ def loss_comes_late(source: Source, finding: Finding) -> bool | None:
     return any(syntax.stores(statement) & roots for statement in between)
 
 
+def steps_behind_the_loss(old: Source, new: Source, finding: Finding) -> bool:
+    """Does the edit put a step behind a loss that was computed after it, and with the weights that it left?"""
+    written = next((span for span in finding.spans if span.role == "mutated"), None)
+    step = old.statement(written) if written is not None and real(real_path(written.path)) == old.path else None
+    if step is None or not loss_comes_late(old, finding):
+        return False
+    before, after = (_order_of(source, ast.dump(step)) for source in (old, new))
+    return bool((before[1] & after[0]) - before[0])
+
+
+def _order_of(source: Source, step: str) -> tuple[set[str], set[str]]:
+    """The statements that stand before a step, beside it, and those that stand behind it."""
+    sides: tuple[set[str], set[str]] = (set(), set())
+    for node in ast.walk(source.tree):
+        for block in (getattr(node, "body", None), getattr(node, "orelse", None), getattr(node, "finalbody", None)):
+            dumps = [ast.dump(one) for one in block] if isinstance(block, list) else []
+            if step in dumps:
+                at = dumps.index(step)
+                sides[0].update(dumps[:at])
+                sides[1].update(dumps[at + 1 :])
+    return sides
+
+
 def moved(source: Source, moving: list[ast.stmt], before: ast.stmt) -> list[Edit] | None:
     if not all(source.owns_its_lines(s) for s in (*moving, before)):
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -33,8 +32,9 @@ class Keepsakes:
     def __init__(self, recorder: Recorder, stale: StaleFinder) -> None:
         self.recorder = recorder
         self.stale = stale
-        # How many functions there were when they were last gone through, and those whose backward reads attributes.
-        self._known = 0
+        # The functions when they were last gone through (how many, and the newest), and those whose backward reads
+        # attributes.
+        self._known = (0, 0)
         self._readers: set[int] = set()
 
     def look(self, roots: list[Any], frame: FrameType) -> None:
@@ -49,10 +49,16 @@ class Keepsakes:
                 self._judge(node, function, frame)
 
     def _any_reader(self) -> bool:
-        functions = list(_functions(torch.autograd.Function))
-        if len(functions) != self._known:
-            self._known = len(functions)
-            self._readers = {id(function) for function in functions if _read_by(function)}
+        # Each function has one class for its nodes right below this one, however deep itself was derived: a single
+        # list tells whether there are new ones, and this is asked before every backward.
+        kinds: list[type] = type.__subclasses__(torch.autograd.function.BackwardCFunction)
+        known = (len(kinds), id(kinds[-1]) if kinds else 0)
+        if known != self._known:
+            self._known = known
+            functions = [class_attribute(kind, "_forward_cls") for kind in kinds]
+            self._readers = {
+                id(function) for function in functions if isinstance(function, type) and _read_by(function)
+            }
         return bool(self._readers)
 
     def _judge(self, node: Any, function: type, frame: FrameType) -> None:
@@ -95,13 +101,6 @@ def kept_on(context: Any) -> list[tuple[str, torch.Tensor]]:
             if is_tensor(item):
                 found.append((f"{name}{part}", item))
     return found
-
-
-def _functions(above: type) -> Iterator[type]:
-    below: list[type] = type.__subclasses__(above)
-    for kind in below:
-        yield kind
-        yield from _functions(kind)
 
 
 def _method(function: type, name: str) -> FunctionType | None:

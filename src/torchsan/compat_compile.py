@@ -17,6 +17,9 @@ None of these modules is imported before the program has done so itself.
 - `OptimizedModule._orig_mod`, `_torchdynamo_orig_callable`, `Module._compiled_call_impl`: what was compiled; without
   them a compiled model is verified as it is.
 - `torch._dynamo.convert_frame.output_codes`: which code objects dynamo wrote; without it none is taken for one.
+- `SubgraphTracer.create_proxy`, `OutputGraph.current_tx`, `InstructionTranslator.symbolic_locals`: what the variables
+  of traced functions stand for; without them only arguments that are never bound again are known.
+- `torch._subclasses.meta_utils.tls`: whether fakes of tensors from inference mode are such; without it they are not.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+import torch.fx
 
 
 def dynamo(name: str) -> Any:
@@ -61,6 +65,12 @@ def hooks() -> dict[str, tuple[Any, str]] | None:
     if any(owner is None or not hasattr(owner, name) for owner, name in found.values()):
         return None
     return found
+
+
+def proxies() -> tuple[Any, str] | None:
+    """Where the nodes of a graph are made, one by one."""
+    tracer = getattr(dynamo("output_graph"), "SubgraphTracer", None)
+    return (tracer, "create_proxy") if tracer is not None and hasattr(tracer, "create_proxy") else None
 
 
 def force_eager(on: bool = True) -> None:
@@ -102,6 +112,11 @@ def is_generated(code: Any) -> bool:
         return codes is not None and code in codes
     except Exception:
         return False
+
+
+def is_resumed(code: CodeType) -> bool:
+    """Is it the rest of a function behind a graph break, which dynamo goes on with as with a function of its own?"""
+    return code.co_name.startswith("torch_dynamo_resume_in_")
 
 
 def code_lines(module: Any) -> tuple[Any, dict[int, Any]] | None:
@@ -200,6 +215,21 @@ def aot_id(node: Any) -> int | None:
 
 
 @contextmanager
+def inference_known() -> Iterator[None]:
+    """Let fakes of tensors that were made in inference mode be such, too: dynamo looks away while it compiles."""
+    state = getattr(sys.modules.get("torch._subclasses.meta_utils"), "tls", None)
+    before = getattr(state, "disable_inference_mode", None)
+    if before is None:
+        yield
+        return
+    state.disable_inference_mode = False  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        state.disable_inference_mode = before  # type: ignore[union-attr]
+
+
+@contextmanager
 def fake_mode() -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
     """A world without data. Yields the function that brings a tensor into it; shared memory stays shared."""
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -209,6 +239,30 @@ def fake_mode() -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
     with torch._guards.tracing(None), mode:
         yield lambda tensor: mode.from_tensor(tensor, static_shapes=True)
+
+
+def traced_functions(output: Any) -> Iterator[tuple[CodeType, Any, dict[str, Any]]]:
+    """The functions that dynamo is in the middle of, innermost first: code, instruction, variables by their names."""
+    at = getattr(output, "current_tx", None)
+    while at is not None:
+        yield at.f_code, at.current_instruction, at.symbolic_locals
+        at = getattr(at, "parent", None)
+
+
+def traced_value(variable: Any) -> Any:
+    """What a variable stands for: a node of the graph, a module of the program's, a list (identity, entries)."""
+    if type(variable).__name__ == "LazyVariableTracker":
+        if not variable.is_realized():  # to ask for more of it would make dynamo guard it
+            return None
+        variable = variable.unwrap()
+    held = vars(variable)
+    node = getattr(held.get("proxy"), "node", None)
+    if isinstance(node, torch.fx.Node):
+        return node if isinstance(node.meta.get("example_value"), torch.Tensor) else None
+    if type(variable).__name__ == "ListVariable":
+        return id(variable), tuple(found for item in variable.items if (found := traced_value(item)) is not None)
+    value = held.get("value")
+    return value if isinstance(value, torch.nn.Module) else None
 
 
 def is_fake(value: Any) -> bool:

@@ -14,8 +14,8 @@ import torch.fx
 from torchsan import compat_compile
 from torchsan.model.events import CompiledOnlyFailure, Line, Memory, RefusedWrite, StaleSave, Write
 from torchsan.observe import nodes
-from torchsan.observe.compiled.lines import LineSite, site_of_summaries
-from torchsan.observe.compiled.replay import node_site
+from torchsan.observe.compiled.lines import LineSite, node_site, site_of_summaries
+from torchsan.observe.compiled.refused import EVENTS
 from torchsan.observe.objects import attributes_of, text_of, told_of
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import origin_line, reason_of, whole_statement, written_name
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # Seconds for finding the line; each try compiles a part of the region.
 PATIENCE = 20.0
-EVENTS = "__torchsan_events__"
 # Read past whatever the user's own exceptions make of attributes.
 _cause = BaseException.__dict__["__cause__"].__get__
 _context = BaseException.__dict__["__context__"].__get__

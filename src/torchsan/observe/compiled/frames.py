@@ -1,7 +1,8 @@
 """Frames for lines that were traced: compiled code has none of its own, and evidence is read off frames.
 
-Each stands at an instruction of the code that its source compiles to. What a variable held at that line is known only
-of those that the region was called with and that their function never binds again, and of the one that is written.
+Each stands at an instruction of the code that its source compiles to. What a variable held at that line dynamo has
+told, where it stands for memory from outside. Where dynamo does not tell, it is known of those that the region was
+called with and that their function never binds again, and of the one that is written.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import ast
 import dis
 import sys
-from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
@@ -18,12 +18,12 @@ from torchsan import compat_compile
 from torchsan.model import Place
 from torchsan.model.source import shown_path
 from torchsan.observe import expressions as syntax
+from torchsan.observe.compiled.instructions import code_of, instruction_at
 from torchsan.observe.compiled.lines import LineSite
+from torchsan.observe.compiled.scopes import Scopes
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import attribute_of
 from torchsan.observe.sites import USER, Site, frame_place, kind_of, place_in, register
-
-_DOES = ("CALL", "BINARY_OP", "STORE_SUBSCR", "STORE_ATTR")
 
 
 class _Code:
@@ -70,17 +70,19 @@ class TracedFrame:
         return place_in(self.f_code, self.f_lasti).line
 
 
-def traced_frame(site: Site, called: FrameType, written: Any) -> Any | None:
+def traced_frame(site: Site, called: FrameType, written: Any, scopes: Scopes = ()) -> Any | None:
     """The frame in which this line of a region that is called here would write; None where the source does not tell.
 
-    `written`: the tensor that the line writes, known by its name if it is one.
+    `written`: the tensor that the line writes, known by its name if it is one. `scopes`: what dynamo knew there.
     """
     generated = _generated(called)
     back = _caller(generated if generated is not None else called)
     if not isinstance(site, LineSite) or kind_of_place(site.place) != USER or generated is None:
         return back
+    places = [scope.place for scope in scopes] or [site.place, *site.above]
+    spots: list[tuple[CodeType, int] | None] = [(scope.code, scope.lasti) for scope in scopes]
+    spots = spots or [instruction_at(place) for place in places]
     frame: Any = back
-    spots = [_instruction(place) for place in (site.place, *site.above)]
     for depth in range(len(spots) - 1, -1, -1):
         spot = spots[depth]
         if spot is None:
@@ -88,16 +90,16 @@ def traced_frame(site: Site, called: FrameType, written: Any) -> Any | None:
         code, lasti = spot
         outermost = depth == len(spots) - 1
         names = _kept_names(code, generated) if outermost else {}
+        names.update(scopes[depth].names if scopes else {})
         if depth == 0 and (name := _written_name(site.place)):
-            names[name] = written
-        place = site.above[depth - 1] if depth else site.place
-        namespace = generated.f_globals if outermost else _globals_of(place.path)
+            names.setdefault(name, written)
+        namespace = generated.f_globals if outermost else _globals_of(places[depth].path)
         frame = TracedFrame(code, lasti, names, namespace, frame)
     return frame
 
 
 def kind_of_place(place: Place) -> int:
-    code = _code_of(place.path)
+    code = code_of(place.path)
     return kind_of(code) if code is not None else -1
 
 
@@ -126,50 +128,6 @@ def stands_at_call(frame: FrameType, called: set[str]) -> bool:
     file = syntax.file_of(place.path)
     call = file.at(place) if file is not None else None
     return isinstance(call, ast.Call) and syntax.text_of(call.func).rpartition(".")[2] in called
-
-
-# -- code of a line ----------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=64)
-def _code_of(path: str) -> CodeType | None:
-    """What the source of a file compiles to."""
-    file = syntax.file_of(path)
-    try:
-        return compile(file.tree, path, "exec", dont_inherit=True) if file is not None else None
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-@lru_cache(maxsize=512)
-def _instruction(place: Place) -> tuple[CodeType, int] | None:
-    """The instruction that does what stands at a place: the last of those that cover exactly it."""
-    whole = _code_of(place.path)
-    if whole is None:
-        return None
-    span = (place.line, place.column, place.end_line, place.end_column)
-    for code in _codes(whole):
-        if not any(line == place.line for _, _, line in code.co_lines()):
-            continue
-        found = [
-            instruction.offset
-            for instruction in dis.get_instructions(code)
-            if instruction.opname.startswith(_DOES) and _span(place_in(code, instruction.offset)) == span
-        ]
-        if found:
-            return code, found[-1]
-    return None
-
-
-def _span(place: Place) -> tuple[int, int, int, int]:
-    return place.line, place.column, place.end_line, place.end_column
 
 
 # -- variables ---------------------------------------------------------------------------------------

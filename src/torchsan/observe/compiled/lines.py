@@ -6,6 +6,10 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.fx
 
 from torchsan.model import Place
 from torchsan.model.source import shown_path, source_line
@@ -13,6 +17,7 @@ from torchsan.observe import expressions as syntax
 from torchsan.observe.sites import LIBRARY, OURS, TORCH, USER, Mark, Site, is_stdlib, kind_of_path
 
 _FRAME = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+), in (?P<name>.+)$')
+Places = tuple[Place, ...]
 _CARETS = re.compile(r"^    (?P<lead> *)(?P<marks>[~^]+) *$")
 
 
@@ -25,6 +30,7 @@ class LineSite(Site):
         self.__dict__["library_place"] = library
         # The user's calls inside the region that led to this line, innermost first.
         self.above = above
+        self._inside: LineSite | None = None
         self.code = (lambda: None).__code__
         self.lasti = 0
         self.library = (self.code, 0) if library is not None else None
@@ -35,11 +41,48 @@ class LineSite(Site):
     def _again(self) -> Site:
         return LineSite(self.place, self.library_place, self.above)
 
+    def inside_torch(self) -> LineSite:
+        """The same line where what happens is done by a layer or a function of torch's that it calls."""
+        if self._inside is None:
+            self._inside = LineSite(self.place, self.library_place, self.above)
+            self._inside.library = (self.code, 0)
+        return self._inside
+
+
+# The stack that dynamo keeps as text does not say where the call in a line ends. What it knew is kept here, for its
+# nodes, and for the text where that stands for one place only.
+_known: WeakKeyDictionary[torch.fx.Node, Places] = WeakKeyDictionary()
+_by_text: dict[str, Places] = {}
+MAX_TEXTS = 20_000
+
+
+def note_places(node: torch.fx.Node, places: Places) -> None:
+    """The user's places that have led to this node, innermost first."""
+    text = node.meta.get("stack_trace")
+    if not isinstance(text, str) or not places:
+        return
+    if len(_by_text) > MAX_TEXTS:
+        _by_text.clear()
+    _known[node] = places
+    _by_text[text] = places if _by_text.get(text, places) == places else ()
+
+
+def node_site(node: torch.fx.Node) -> LineSite | None:
+    """The line of a node of dynamo's graph, or of one that was made from it."""
+    text = node.meta.get("stack_trace")
+    if not isinstance(text, str):
+        return None
+    return _site(text, _known.get(node, _by_text.get(text, ())))
+
 
 @lru_cache(maxsize=4096)
-def site_of_stack(text: str) -> LineSite | None:
+def _site(text: str, exact: Places) -> LineSite | None:
     """The user's line of a stack, and the library's below it; None where neither is in it."""
-    return _chosen(_places(text))
+    found = _chosen(_places(text))
+    told = [found.place, *found.above] if found is not None else []
+    if found is None or [(p.path, p.line) for p in told] != [(p.path, p.line) for p in exact]:
+        return found
+    return LineSite(exact[0], found.library_place, exact[1:])
 
 
 def site_of_summaries(frames: Iterable[Any]) -> LineSite | None:

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from torchsan import compat, compat_compile
+from torchsan import compat_compile
 from torchsan.model.events import Line, Save
 from torchsan.observe import nodes
 from torchsan.observe.clock import clock
 from torchsan.observe.compiled.frames import RegionFrame, stands_at_call, traced_frame
-from torchsan.observe.compiled.lines import LineSite
-from torchsan.observe.compiled.replay import RegionWrite, Replay, node_site
+from torchsan.observe.compiled.lines import LineSite, node_site
+from torchsan.observe.compiled.parts import Parts
+from torchsan.observe.compiled.records import RegionWrite, Replay
+from torchsan.observe.compiled.refused import explained_running
+from torchsan.observe.compiled.replay import tell_debugger
+from torchsan.observe.compiled.scopes import Part
 from torchsan.observe.compiled.spoilt import SpoiltCall
 from torchsan.observe.compiled.writing import RegionWriting, region_writing
 from torchsan.observe.guards import guards
@@ -27,9 +31,12 @@ from torchsan.observe.sites import USER, Site, kind_of, register, site_of, user_
 from torchsan.observe.tensors import changed_since, is_plain, looked_at, memory_of
 
 if TYPE_CHECKING:
+    from torchsan.observe.compiled.rehearsal import Rehearsal
     from torchsan.observe.compiled.sensor import CompiledSensor
 
 _getframe = sys._getframe
+# The graph that dynamo made is kept for so many calls.
+KEPT_FOR = 4
 
 
 class RegionSite(LineSite):
@@ -55,11 +62,16 @@ class Noted:
 
 
 class Region:
-    def __init__(self, sensor: CompiledSensor, replay: Replay, function: str) -> None:
+    def __init__(
+        self, sensor: CompiledSensor, replay: Replay, function: str, rehearsal: Rehearsal | None = None
+    ) -> None:
         self.sensor = sensor
         self.recorder = sensor.recorder
         self.replay = replay
         self.function = function
+        self.calls = 0
+        self.module: torch.fx.GraphModule | None = None
+        self.rehearsal = rehearsal if sensor.aliases is not None else None
         self.node_site: RegionSite | None = None
         # Does its forward overwrite memory from which its backward computes again?
         self.overwrites_saved = False
@@ -83,31 +95,66 @@ class Region:
             name_lines(module)
             return compiled
         recorder, region = self.recorder, self
+        self.module = module
 
         def run(*args: Any) -> Any:
             if not recorder.active:
                 return compiled(*args)
-            outer = recorder.region
+            outer, error = recorder.region, None
             noted = region.before(args, _getframe(1)) if region.writes else None
             recorder.region = region
+            if region.rehearsal is not None:
+                region.rehearse(args, _getframe(1))
             try:
                 return compiled(*args)
+            except Exception as raised:
+                error = raised
+                raise
             finally:
                 recorder.region = outer
                 if noted:
                     region.after(noted)
+                if region.module is not None:
+                    region.ran(args, error)
 
         def run_quiet(*args: Any) -> Any:
             outer, recorder.region = recorder.region, region
+            error = None
             try:
                 return compiled(*args)
+            except Exception as raised:
+                error = raised
+                raise
             finally:
                 recorder.region = outer
+                if region.module is not None:
+                    region.ran(args, error)
 
-        wrapper = run if self.writes else run_quiet
+        wrapper = run if self.writes or self.rehearsal is not None else run_quiet
         wrapper.__dict__.update(getattr(compiled, "__dict__", {}))
         wrapper.__wrapped__ = compiled  # type: ignore[attr-defined]
         return wrapper
+
+    def ran(self, args: tuple[Any, ...], error: Exception | None) -> None:
+        """A call is over. What torch refuses it refuses at the first calls: then the graph need not be kept."""
+        if error is not None and self.module is not None and self.recorder.active:
+            explained_running(self.recorder, error, self.module, args)
+        self.calls += 1
+        if self.calls >= KEPT_FOR:
+            self.module = None
+
+    def rehearse(self, args: tuple[Any, ...], frame: FrameType) -> None:
+        known = self.rehearsal
+        if known is None or self.recorder.asleep or self.recorder.backward is not None:
+            return
+        try:
+            known.run(args, frame, self.sensor.watch_of_its_own)
+        except Exception as error:
+            # An op that copies do not suit; what it would have shown stays unknown.
+            tell_debugger(error)
+            known.left = 0
+        if not known.left:
+            self.rehearsal = None
 
     def site_at(self, frame: FrameType) -> Site:
         """The line of an autograd node that is made while the region runs."""
@@ -180,10 +227,11 @@ class Region:
             return
         writings: list[tuple[Any, int]] = []
         places: list[tuple[Noted, int]] = []
+        parts = Parts(lambda target: self._tensor(target, args))
         for note in notes:
             for index, (write, site, _) in enumerate(note.writes):
                 seen = self.sensor.visit(site) if write.kind == "op" else None
-                writing = self._writing(write, site, note.tensor, args, frame, seen) if seen is not None else None
+                writing = self._writing(write, site, parts, args, frame, seen) if seen is not None else None
                 if writing is not None:
                     writings.append((writing, note.memory))
                     places.append((note, index))
@@ -193,17 +241,12 @@ class Region:
             note.writes[index] = (write, site, token)
 
     def _writing(
-        self, write: RegionWrite, site: Site, tensor: torch.Tensor, args: tuple[Any, ...], frame: FrameType, seen: int
+        self, write: RegionWrite, site: Site, parts: Parts, args: tuple[Any, ...], frame: FrameType, seen: int
     ) -> RegionWriting | None:
-        if not is_plain(tensor) or tensor.numel() == 0:
+        part = parts.cut(Part(write.receiver, write.target, write.view, write.shape))
+        if part is None or not is_plain(part) or part.numel() == 0:
             return None
-        part = tensor
-        if write.view is not None:
-            if tuple(tensor.shape) != write.shape:
-                return None  # which part it is at another size is not known
-            with compat.unseen(), torch.no_grad():
-                part = torch.as_strided(tensor.detach(), *write.view)
-        at = traced_frame(site, frame, part)
+        at = traced_frame(site, frame, part, parts.scopes(write.scopes))
         frames = user_frames(at)
         if not frames:
             return None

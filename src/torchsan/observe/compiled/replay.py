@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,61 +21,33 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchsan import compat, compat_compile
 from torchsan.model.events import WriteKind
 from torchsan.observe.clock import clock
-from torchsan.observe.compiled.lines import LineSite, site_of_stack
-from torchsan.observe.compiled.spoilt import Spoilt, spoilt_by
-from torchsan.observe.compiled.writing import UNKNOWN, View, manner_on_fakes, operands_of, view_of
-from torchsan.observe.holders.manner import Manner
-from torchsan.observe.ledger import Ledger, Written
+from torchsan.observe.compiled.lines import LineSite, node_site
+from torchsan.observe.compiled.records import Inner, Refused, RegionWrite, Replay
+from torchsan.observe.compiled.scopes import NOTHING, Items, Part, Scopes
+from torchsan.observe.compiled.spoilt import spoilt_by
+from torchsan.observe.compiled.writing import UNKNOWN, manner_on_fakes, operands_of, view_of
+from torchsan.observe.ledger import Written
 from torchsan.observe.sites import Site
-from torchsan.observe.tensors import byte_range, memory_of
+from torchsan.observe.tensors import byte_range, is_inference, memory_of
 
 _OPERATORS = {"setitem": "__setitem__", **{f"i{n}": f"__i{n}__" for n in ("add", "sub", "mul", "truediv", "pow")}}
 # Ops that write the running statistics without saying so in their schema: position of these arguments.
 _STATISTICS = {"aten::native_batch_norm": (3, 4, 5), "aten::_native_batch_norm_legit": (3, 4, 5)}
 
 
-@dataclass(frozen=True, slots=True)
-class RegionWrite:
-    """The region writes one of its inputs, or a tensor that it holds itself, at this line.
-
-    There is no line where all that was traced is torch's own code, as in a compiled `optimizer.step`.
-    """
-
-    # Position of the input; below zero, counted from the end of the replay's `held`.
-    target: int
-    op: str
-    site: LineSite | None
-    kind: WriteKind = "op"
-    # Is it made past the version counter of the target, as a write through `.data` is?
-    hidden: bool = False
-    # The part that is written and the shape of the whole for which that holds; None where it is the whole.
-    view: View | None = None
-    shape: tuple[int, ...] = ()
-    operands: tuple[Any, ...] = ()
-    manner: Manner = Manner.ACCUMULATED
-
-    def is_like(self, other: RegionWrite) -> bool:
-        """The same line does the same to the same target, as in a loop that was unrolled."""
-        return (self.target, self.op, self.site, self.kind) == (other.target, other.op, other.site, other.kind)
+def write_site(node: torch.fx.Node) -> LineSite | None:
+    """The line of a node that writes; dynamo leaves out the frames of torch's own layers and functions."""
+    site = node_site(node)
+    return site.inside_torch() if site is not None and site.library is None and _is_torchs_write(node) else site
 
 
-@dataclass
-class Replay:
-    """What came of it."""
-
-    writes: list[RegionWrite] = field(default_factory=list)
-    held: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
-    ledger: Ledger = field(default_factory=Ledger)
-    roots: list[Any] = field(default_factory=list)
-    spoilt: list[Spoilt] = field(default_factory=list)
-    # The line of the last op whose result has a gradient.
-    last: LineSite | None = None
-    complete: bool = False
-
-
-def node_site(node: torch.fx.Node) -> LineSite | None:
-    stack = node.meta.get("stack_trace")
-    return site_of_stack(stack) if isinstance(stack, str) else None
+def _is_torchs_write(node: torch.fx.Node) -> bool:
+    """Is it not the user's line itself that writes, but a layer, or a function with `inplace=True`?"""
+    stack = node.meta.get("source_fn_stack")
+    if stack and isinstance(stack[-1][1], type):
+        return True
+    op = node_op(node)
+    return node.op == "call_function" and not op.endswith("_") and "out" not in node.kwargs
 
 
 def node_op(node: torch.fx.Node) -> str:
@@ -121,9 +93,10 @@ class _Writes(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _Player(torch.fx.Interpreter):  # type: ignore[misc]
-    def __init__(self, module: torch.fx.GraphModule, result: Replay) -> None:
+    def __init__(self, module: torch.fx.GraphModule, result: Replay, scopes: Mapping[torch.fx.Node, Scopes]) -> None:
         super().__init__(module, garbage_collect_values=False)
         self.result = result
+        self.scopes = scopes
         self.at: torch.fx.Node | None = None
         self.targets: dict[int, int] = {}
         # The fakes of what is known from outside, by target, and which placeholder is which input.
@@ -160,6 +133,13 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         return self.bring(super().get_attr(target, args, kwargs))
 
+    def refused(self, error: Exception) -> Refused | None:
+        if self.at is None:
+            return None
+        given = [self.env.get(value) if isinstance(value, torch.fx.Node) else None for value in self.at.args]
+        made = [i for i, value in enumerate(given) if isinstance(value, torch.Tensor) and is_inference(value)]
+        return Refused(error, self.at, made)
+
     def site(self) -> Site:
         found = node_site(self.at) if self.at is not None else None
         return found if found is not None else self.unknown
@@ -168,7 +148,7 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
         memory, node = memory_of(tensor), self.at
         if memory is None or node is None:
             return
-        site = node_site(node)
+        site = write_site(node)
         op, kind = _op_and_kind(node)
         try:
             version = tensor._version + 1
@@ -182,11 +162,32 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
             args = self.fetch_args_kwargs_from_env(node)[0]
             # `relu(x, inplace=True)` is told to be one only by what it comes down to.
             manner = manner_on_fakes(op if op.endswith("_") else dispatched, args)
+            receiver = node.args[0] if node.args else None
+            alone = receiver.name if isinstance(receiver, torch.fx.Node) and args and args[0] is tensor else ""
             write = RegionWrite(
                 target, op, site, kind, False, view_of(tensor, whole), tuple(whole.shape),
-                operands_of(node, self.inputs), manner,
+                operands_of(node, self.inputs), manner, alone,
+                tuple(scope.told(self.part) for scope in self.scopes.get(node, ())),
             )  # fmt: skip
             self.pending.append((write, _version(whole)))
+        elif node in self.scopes:
+            known = (given for given in node.all_input_nodes if memory_of(self.env.get(given)) == memory)
+            written = next(known, None)
+            if written is not None:
+                self.result.inner[node] = Inner(written, op if op.endswith("_") else dispatched)
+
+    def part(self, known: Any) -> Any:
+        """What a variable holds, as far as it lies in memory from outside."""
+        if isinstance(known, Items):
+            return NOTHING
+        if not isinstance(known, torch.fx.Node):
+            return known
+        value = self.env.get(known)
+        memory = memory_of(value) if isinstance(value, torch.Tensor) else None
+        if memory is None or memory not in self.targets:
+            return NOTHING
+        whole = self.wholes[self.targets[memory]]
+        return Part(known.name, self.targets[memory], view_of(value, whole), tuple(whole.shape))
 
     def note_statistics(self, tensor: Any) -> None:
         memory = memory_of(tensor) if isinstance(tensor, torch.Tensor) else None
@@ -225,7 +226,7 @@ def _told_by(player: _Player) -> Iterator[None]:
 
 
 @contextmanager
-def _state_kept() -> Iterator[None]:
+def state_kept() -> Iterator[None]:
     """Graphs switch grad mode and autocast; one that stops halfway must leave no trace."""
     grad = torch.is_grad_enabled()
     cached = torch.is_autocast_cache_enabled()
@@ -241,29 +242,35 @@ def _state_kept() -> Iterator[None]:
             torch.set_autocast_dtype(kind, dtype)
 
 
-def replay(module: torch.fx.GraphModule, inputs: list[Any]) -> Replay:
+def replay(
+    module: torch.fx.GraphModule, inputs: list[Any], scopes: Mapping[torch.fx.Node, Scopes] | None = None
+) -> Replay:
     """Run the graph on fakes of these inputs. What could be learnt before it stopped is kept."""
     result = Replay()
     if any(compat_compile.is_fake(value) for value in inputs):
         return result
-    player = _Player(module, result)
+    player = _Player(module, result, scopes or {})
     try:
-        with _state_kept(), compat_compile.fake_mode() as fake:
+        with state_kept(), compat_compile.fake_mode() as fake:
             player.fake = fake
             fakes = [player.bring(value, index) for index, value in enumerate(inputs)]
             with _told_by(player), _Writes(player):
                 output = player.run(*fakes)
             result.roots = [t.grad_fn for t in _tensors(output) if t.grad_fn is not None]
             result.complete = True
+            made = [t for t in player.env.values() if isinstance(t, torch.Tensor)]
+            result.size = sum(t.numel() * t.element_size() for t in made)
+            result.on_processor = all(t.device.type == "cpu" for t in made)
             hidden = {(write.target, write.site) for write in result.writes if write.hidden and write.kind == "op"}
             result.spoilt = list(spoilt_by(result.roots, result.ledger, player.targets, hidden))
     except Exception as error:
-        _told(error)
+        tell_debugger(error)
+        result.refused = player.refused(error)
     result.last = _last_line(module)
     return result
 
 
-def _told(error: Exception) -> None:
+def tell_debugger(error: Exception) -> None:
     import os
 
     if os.environ.get("TORCHSAN_DEBUG"):

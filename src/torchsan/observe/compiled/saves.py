@@ -9,8 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from torchsan.observe.compiled.lines import LineSite
-from torchsan.observe.compiled.replay import node_site
+from torchsan.observe.compiled.lines import LineSite, node_site
 
 _COPY = torch.ops.aten.copy_.default
 

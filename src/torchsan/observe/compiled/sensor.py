@@ -17,8 +17,10 @@ import torch.fx
 from torchsan import compat_compile
 from torchsan.observe.compiled.failures import explained_later
 from torchsan.observe.compiled.region import Region
+from torchsan.observe.compiled.rehearsal import rehearsal_of
 from torchsan.observe.compiled.replay import replay
 from torchsan.observe.compiled.saves import RegionSave, region_saves
+from torchsan.observe.compiled.scopes import may_write, note_node, noted_scopes
 from torchsan.observe.imports import when_imported
 from torchsan.observe.patches import Entry, Patches
 from torchsan.observe.recorder import Recorder, shield
@@ -99,6 +101,9 @@ class CompiledSensor:
         self._hook(*places["compiling"], self._around_compiling)
         self._hook(*places["backend"], self._around_backend)
         self._hook(*places["guards"], self._seeing_guards)
+        nodes = compat_compile.proxies()
+        if nodes is not None:
+            self._hook(*nodes, self._making_nodes)
 
     @shield
     def _watch_aot(self) -> None:
@@ -148,6 +153,20 @@ class CompiledSensor:
         self._guarded = self.recorder.patches.named(names | {entry.name for entry in self._guarded})
 
     # -- compiling ----------------------------------------------------------------------------------
+
+    def _making_nodes(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def create_proxy(tracer: Any, kind: Any, target: Any, args: Any, kwargs: Any, *others: Any, **more: Any) -> Any:
+            made = original(tracer, kind, target, args, kwargs, *others, **more)
+            if kind in ("call_function", "call_method"):
+                self._note_node(tracer, made, may_write(target, args, kwargs))
+            return made
+
+        return create_proxy
+
+    @shield
+    def _note_node(self, tracer: Any, made: Any, writes: bool) -> None:
+        if self.recorder.active:
+            note_node(tracer.output_graph, made.node, writes=writes and getattr(tracer, "parent", None) is None)
 
     def _around_compiling(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager
@@ -199,7 +218,9 @@ class CompiledSensor:
     def _region(self, output: Any, module: Any, inputs: Any) -> Region | None:
         if not self.recorder.active or compat_compile.is_export(output) or compat_compile.runs_users_code(output):
             return None
-        return Region(self, replay(module, list(inputs)), compat_compile.function_name(output))
+        scopes = noted_scopes(output)
+        known = replay(module, list(inputs), scopes)
+        return Region(self, known, compat_compile.function_name(output), rehearsal_of(module, known, scopes))
 
     def _around_partition(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def partition(*args: Any, **kwargs: Any) -> Any:
@@ -220,6 +241,15 @@ class CompiledSensor:
             self._compiling.overwrites_saved |= any(save.overwritten for save in known)
 
     # -- for regions --------------------------------------------------------------------------------
+
+    def watch_of_its_own(self) -> AliasWatch:
+        """One that knows nothing of the program's memory, nor tells others of what it learns."""
+        from torchsan.observe.sensors.aliases import AliasWatch
+
+        known, watch = self.recorder.aliases, AliasWatch(self.recorder)
+        self.recorder.aliases = known
+        watch.looks_for_young = False
+        return watch
 
     def visit(self, site: Site) -> int | None:
         """How often this line was met before, if it is to be looked at now."""

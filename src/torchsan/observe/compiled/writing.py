@@ -8,13 +8,13 @@ from typing import Any
 import torch
 import torch.fx
 
+from torchsan.observe.compiled.scopes import View
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.holders.manner import Manner, manner_of
 from torchsan.observe.tensors import is_plain
 
 # What was computed inside the region, and is gone.
 UNKNOWN = object()
-View = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class RegionWriting(Writing):

@@ -65,6 +65,8 @@ class AliasWatch:
         self.recorder = recorder
         # How many references to the written tensor the sensor that asks us has itself.
         self.sensor_holds = 0
+        # Whether containers that no name holds yet are looked for.
+        self.looks_for_young = True
         self.schedule = Schedule()
         self.takings = Takings()
         self.proof = WriteProof(recorder)
@@ -194,6 +196,8 @@ class AliasWatch:
 
     def _being_collected(self, writing: Writing) -> bool:
         """May a container that no name holds yet be taking what this function hands out?"""
+        if not self.looks_for_young:
+            return False
         making = any(f.f_code.co_flags & _MAKING or f.f_code.co_name == "<listcomp>" for f in writing.frames)
         return writing.seen >= 1 and (making or (writing.seen < 4 and self.schedule.spare()))
 

@@ -53,10 +53,14 @@ class Refused(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """A write to memory of the region's own: the node that is written, and what the write comes down to."""
+    """A write that only copies can show the effect of: the node that is written, and what the write comes down to.
+
+    `own`: to memory that the region makes itself. Else it is in a list that the region fills, and there alone it counts.
+    """
 
     written: torch.fx.Node
     op: str
+    own: bool = True
 
 
 @dataclass
@@ -73,7 +77,7 @@ class Replay:
     complete: bool = False
     # The error that ended it, the node at which it was raised, and which operands were made in inference mode.
     refused: Refused | None = None
-    # Nodes that write memory which the region has made itself.
+    # Nodes that write memory which the region has made itself, or which is in lists that it has.
     inner: dict[torch.fx.Node, Inner] = field(default_factory=dict)
     # What all that the graph computes takes, in bytes, and whether it is all on the processor.
     size: int = 0

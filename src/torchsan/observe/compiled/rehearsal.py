@@ -33,15 +33,12 @@ if TYPE_CHECKING:
 TIMES = 2
 AT_MOST = 64 << 20
 MAX_NODES = 2_000
-_MODULES = (
-    "torch",
-    "torch.nn.functional",
-    "torch._C._nn",
-    "torch._C",
-    "torch._tensor",
-    "torch._VF",
-    "torch.functional",
-)
+# Where functions live that do nothing but compute.
+_MODULES = {
+    *("_operator", "math", "torch", "torch.nn.functional", "torch.functional", "torch._C._nn", "torch._C"),
+    *("torch._tensor", "torch._VF"),
+}
+_BUILTINS = {"getattr", "max", "min", "abs", "round", "pow", "sum"}
 _SWITCHES = ("_enter_autocast", "_exit_autocast")
 
 
@@ -112,6 +109,9 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
             # Compiled code orders reads before writes, so only memory that is several elements is worth a proof.
             writing.original = getattr(torch.Tensor, node.target) if isinstance(node.target, str) else node.target
             writing.kwargs = kwargs
+        if not inner.own:
+            watch.look_at_histories(writing, memory)
+            return None
         return watch.before_region([(writing, memory)])[0]
 
     def _value(self, known: Any) -> Any:
@@ -144,6 +144,8 @@ def _only_computes(node: torch.fx.Node) -> bool:
     if isinstance(target, torch._ops.HigherOrderOperator):
         return False
     owner, name = getattr(target, "__module__", None), getattr(target, "__name__", "")
+    if owner == "builtins":
+        return name in _BUILTINS
     if owner is None or owner in _MODULES or name in _SWITCHES:
         return True
     return str(owner).startswith(("torch.special", "torch.linalg", "torch.fft"))

@@ -170,11 +170,12 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
                 tuple(scope.told(self.part) for scope in self.scopes.get(node, ())),
             )  # fmt: skip
             self.pending.append((write, _version(whole)))
-        elif node in self.scopes:
+        own = memory not in self.targets
+        if node in self.scopes and (own or any(scope.has_lists() for scope in self.scopes[node])):
             known = (given for given in node.all_input_nodes if memory_of(self.env.get(given)) == memory)
             written = next(known, None)
             if written is not None:
-                self.result.inner[node] = Inner(written, op if op.endswith("_") else dispatched)
+                self.result.inner[node] = Inner(written, op if op.endswith("_") else dispatched, own)
 
     def part(self, known: Any) -> Any:
         """What a variable holds, as far as it lies in memory from outside."""

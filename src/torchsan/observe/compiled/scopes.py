@@ -45,6 +45,9 @@ class Scope:
     # Nodes of the graph, weak references to modules, or whatever `told` made of them.
     names: dict[str, Any]
 
+    def has_lists(self) -> bool:
+        return any(isinstance(value, Items) and value.items for value in self.names.values())
+
     def told(self, value_of: Callable[[Any], Any]) -> Scope:
         """The same with other values for its variables; those that are NOTHING are left out."""
         found = {name: value_of(known) for name, known in self.names.items()}

@@ -110,7 +110,7 @@ def _converted(value: ast.expr) -> str:
 
 def _goes_on(writing: Writing, handle: str) -> bool:
     """Is the written value read afterwards, by its name or as the value of the expression that wrote it?"""
-    return _value_used(writing) or bool(next_reads(writing.top, handle))
+    return _value_used(writing) or bool(next_reads(writing.top, handle, after_loops=True))
 
 
 def _value_used(writing: Writing) -> bool:

@@ -182,6 +182,15 @@ class AliasWatch:
         writing.census = Census()  # nothing that it found may live longer
         return Token(writing, events, always, proof)
 
+    def look_at_histories(self, writing: Writing, memory: int) -> None:
+        """Look only for containers whose entries have become one tensor."""
+        if self.schedule.allows(writing.site):
+            with self._looking():
+                census = self._take(writing)
+                self.takings.note(census)
+                self.repeats.manners[memory] = writing.manner
+                self.repeats.look(census, writing.frames, writing)
+
     def _note_late(self, memory: int, tensor: torch.Tensor) -> None:
         self._late.pop(memory, None)
         if len(self._late) >= LATE:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import compiled_inside
 import compiled_programs
 import compiled_sharing
 import pytest
@@ -41,18 +42,21 @@ for path in sys.argv[2:]:
     told[path] = [digest.hexdigest(), dict(counted["frames"]), sorted(counted["graph_break"].values()), dict(counted["stats"])]
 json.dump(told, open(sys.argv[1], "w"))
 """
-SHORT = ("buffer_updates_and_breaks", "compiled_optimizer", "ring_of_slots_written_in_turn")
+SHORT = ("buffer_updates_and_breaks", "compiled_optimizer", "ring_of_slots_written_in_turn", "noise_scaled_in_place")
 LONG = (
     *SHORT,
     *("recompiles_and_dynamic_shapes", "gradient_accumulation_and_checkpoint", "dropout_and_random_draws"),
     *("compiled_autograd", "averages_of_batches_in_a_full_graph", "state_copied_by_disabled_function"),
     *("state_of_region_copied_into_a_list", "state_of_region_kept_in_a_list", "parameter_rescaled_between_two_uses"),
     *("buffer_is_updated_again_in_backward", "table_divided_by_decorated_region"),
+    *("frames_of_a_given_field_are_one_tensor", "skip_connection_rectified_by_a_layer"),
 )
 PROGRAMS = {
     **compiled_programs.CLEAN,
     **compiled_sharing.CLEAN,
     **compiled_sharing.HAZARDS,
+    **compiled_inside.CLEAN,
+    **{name: program for name, (_, program) in compiled_inside.HAZARDS.items()},
 }
 
 

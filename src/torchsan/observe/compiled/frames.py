@@ -14,12 +14,14 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
+import torch.fx
+
 from torchsan import compat_compile
 from torchsan.model import Place
 from torchsan.model.source import shown_path
 from torchsan.observe import expressions as syntax
 from torchsan.observe.compiled.instructions import code_of, instruction_at
-from torchsan.observe.compiled.lines import LineSite
+from torchsan.observe.compiled.lines import LineSite, node_site
 from torchsan.observe.compiled.scopes import Scopes
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import attribute_of
@@ -159,3 +161,15 @@ def _module_at(path: str) -> str | None:
 def _globals_of(path: str) -> dict[str, Any]:
     name = _module_at(path)
     return vars(sys.modules[name]) if name is not None and name in sys.modules else {}
+
+
+def name_lines(module: torch.fx.GraphModule) -> None:
+    """Let every instruction of a graph's own code stand for the line that it was traced from."""
+    known = compat_compile.code_lines(module)
+    if known is None:
+        return
+    code, lines = known
+    for index, (line, *_) in enumerate(code.co_positions()):
+        site = node_site(lines[line]) if line in lines else None
+        if site is not None:
+            register(code, site, index * 2)

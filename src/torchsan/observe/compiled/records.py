@@ -55,7 +55,7 @@ class Refused(NamedTuple):
 class Inner(NamedTuple):
     """A write that only copies can show the effect of: the node that is written, and what the write comes down to.
 
-    `own`: to memory that the region makes itself. Else it is in a list that the region fills, and there alone it counts.
+    `own`: to memory that the region makes itself. Else that is in a list which the region fills, and counts only there.
     """
 
     written: torch.fx.Node

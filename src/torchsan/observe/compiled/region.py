@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from torchsan import compat_compile
 from torchsan.model.events import Line, Save
 from torchsan.observe import nodes
 from torchsan.observe.clock import clock
-from torchsan.observe.compiled.frames import RegionFrame, stands_at_call, traced_frame
-from torchsan.observe.compiled.lines import LineSite, node_site
+from torchsan.observe.compiled.frames import RegionFrame, name_lines, stands_at_call, traced_frame
+from torchsan.observe.compiled.lines import LineSite
+from torchsan.observe.compiled.noted import Noted, version_of
 from torchsan.observe.compiled.parts import Parts
 from torchsan.observe.compiled.records import RegionWrite, Replay
 from torchsan.observe.compiled.refused import explained_running
@@ -27,7 +28,7 @@ from torchsan.observe.compiled.spoilt import SpoiltCall
 from torchsan.observe.compiled.writing import RegionWriting, region_writing
 from torchsan.observe.guards import guards
 from torchsan.observe.ledger import Written
-from torchsan.observe.sites import USER, Site, kind_of, register, site_of, user_frames
+from torchsan.observe.sites import USER, Site, kind_of, site_of, user_frames
 from torchsan.observe.tensors import changed_since, is_plain, looked_at, memory_of
 
 if TYPE_CHECKING:
@@ -43,22 +44,6 @@ class RegionSite(LineSite):
     """What the autograd node of a region is marked with: the region, and the line of its last op."""
 
     region: Region
-
-
-@dataclass
-class Noted:
-    """What is about to be written, as it was before."""
-
-    tensor: torch.Tensor
-    memory: int
-    before: int
-    version: int
-    silent: tuple[int, object] | None
-    kept: object
-    # Each write, its line, and what is to be done after a close look.
-    writes: list[tuple[RegionWrite, Site, Any]]
-    # The contents, where what is written may have another version than what was saved.
-    apart: object = None
 
 
 class Region:
@@ -219,7 +204,7 @@ class Region:
         apart = exposure.before_region(memory, tensor) if exposure is not None and writes[0][0].kind == "op" else None
         judged = torch.is_grad_enabled() and (self.overwrites_saved or writes[0][0].target in self.spoils)
         kept = looked_at(tensor) if judged and is_plain(tensor) else None
-        return Noted(tensor, memory, before, _version(tensor), silent, kept, writes, apart)
+        return Noted(tensor, memory, before, version_of(tensor), silent, kept, writes, apart)
 
     def _look_closely(self, notes: list[Noted], args: tuple[Any, ...], frame: FrameType) -> None:
         """Ask who else holds what is about to be written."""
@@ -261,7 +246,7 @@ class Region:
 
     def _log(self, note: Noted) -> None:
         tensor, memory = note.tensor, note.memory
-        now = _version(tensor)
+        now = version_of(tensor)
         changed = changed_since(tensor, note.kept) if note.kept is not None else None
         ledger, exposure = self.recorder.ledger, self.sensor.exposure
         silent = note.silent
@@ -310,22 +295,3 @@ class Region:
         """What a write goes to in this call."""
         found = self.replay.held[-target - 1]() if target < 0 else args[target]
         return found if isinstance(found, torch.Tensor) else None
-
-
-def name_lines(module: torch.fx.GraphModule) -> None:
-    """Let every instruction of a graph's own code stand for the line that it was traced from."""
-    known = compat_compile.code_lines(module)
-    if known is None:
-        return
-    code, lines = known
-    for index, (line, *_) in enumerate(code.co_positions()):
-        site = node_site(lines[line]) if line in lines else None
-        if site is not None:
-            register(code, site, index * 2)
-
-
-def _version(tensor: torch.Tensor) -> int:
-    try:
-        return int(tensor._version)
-    except Exception:
-        return -1  # inference tensors count no versions

@@ -1,9 +1,10 @@
 """What watching a compiled program costs: processor time per step with and without the recorder, as a ratio.
 
-    python benchmarks/compiled_overhead.py [--backend inductor] [--rounds 5]
+    python benchmarks/compiled_overhead.py [--backend inductor] [--rounds 5] [--steps 100]
 
-Everything is compiled before the first step that counts. Watched and plain take turns; each turn compiles the program
-anew and keeps its best ten steps, and the ratio is that of the medians over the turns.
+Each turn compiles the program anew, makes some steps that do not count, and then takes the mean of `--steps` steps: all
+that watching does in them counts, rare looks as well. Watched turns and two kinds of plain ones alternate. The ratio is
+the median of those of each round; the last column is the same ratio of plain against plain: what the machine makes up.
 """
 
 from __future__ import annotations
@@ -59,44 +60,56 @@ def step_of(model: nn.Module, backend: str, *shape: int) -> Callable[[], None]:
     return step
 
 
+# Steps that compile, and those in which lines are new.
+WARM = 20
+
 WORKLOADS = {
     "mlp blocks (wide)": lambda backend: step_of(nn.Sequential(*(Block(256) for _ in range(4))), backend, 64, 256),
     "tiny, with writes and a break": lambda backend: step_of(Counting(), backend, 16, 32),
 }
 
 
-def measure(name: str, backend: str, rounds: int) -> tuple[float, float]:
-    times: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(2 * rounds):
-        watched = bool(number % 2)
-        # Compiled anew each time: code that was compiled unwatched would serve the watched program, too.
-        torch._dynamo.reset()
-        torch.manual_seed(0)
-        with torchsan.watch() if watched else contextlib.nullcontext():
-            step = WORKLOADS[name](backend)
-            for _ in range(5):
-                step()
-            times[watched].append(min(_seconds(step) for _ in range(5)))
-    return statistics.median(times[True]), statistics.median(times[False])
+def measure(name: str, backend: str, rounds: int, steps: int) -> tuple[float, float, float, float]:
+    """Seconds per step watched and plain, their ratio, and the ratio of plain against itself."""
+    times: dict[str, list[float]] = {"plain": [], "watched": [], "again": []}
+    for number in range(rounds):
+        order = ["plain", "watched", "again"]
+        for kind in order if number % 2 else reversed(order):
+            times[kind].append(_turn(name, backend, steps, watched=kind == "watched"))
+    plain = times["plain"]
+    ratios = [w / p for w, p in zip(times["watched"], plain, strict=True)]
+    noise = [a / p for a, p in zip(times["again"], plain, strict=True)]
+    return (
+        statistics.median(times["watched"]), statistics.median(plain),
+        statistics.median(ratios), statistics.median(noise),
+    )  # fmt: skip
 
 
-def _seconds(step: Callable[[], None], repeat: int = 10) -> float:
-    step()
-    start = time.process_time()
-    for _ in range(repeat):
-        step()
-    return (time.process_time() - start) / repeat
+def _turn(name: str, backend: str, steps: int, *, watched: bool) -> float:
+    # Compiled anew each time: code that was compiled unwatched would serve the watched program, too.
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with torchsan.watch() if watched else contextlib.nullcontext():
+        step = WORKLOADS[name](backend)
+        for _ in range(WARM):
+            step()
+        start = time.process_time()
+        for _ in range(steps):
+            step()
+        return (time.process_time() - start) / steps
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", default="inductor")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=100)
     args = parser.parse_args()
-    print(f"{'program':32} {'watched':>10} {'plain':>10} {'ratio':>7}")
+    torch.set_num_threads(1)
+    print(f"{'program':32} {'watched':>10} {'plain':>10} {'ratio':>7} {'plain/plain':>12}")
     for name in WORKLOADS:
-        watched, plain = measure(name, args.backend, args.rounds)
-        print(f"{name:32} {watched * 1e3:8.3f}ms {plain * 1e3:8.3f}ms {watched / plain:7.3f}")
+        watched, plain, ratio, noise = measure(name, args.backend, args.rounds, args.steps)
+        print(f"{name:32} {watched * 1e3:8.3f}ms {plain * 1e3:8.3f}ms {ratio:7.3f} {noise:12.3f}")
 
 
 if __name__ == "__main__":

@@ -163,6 +163,42 @@ def _globals_of(path: str) -> dict[str, Any]:
     return vars(sys.modules[name]) if name is not None and name in sys.modules else {}
 
 
+# -- frames of code that dynamo wrote ----------------------------------------------------------------
+
+
+def whole_frames(frames: list[FrameType]) -> list[FrameType]:
+    """The same frames, innermost first; for code that dynamo wrote stands the user's own, where that is known.
+
+    At a graph break such code keeps what it will go on with on its stack: the variables of the function are not there,
+    nor are the lines that follow.
+    """
+    found: list[FrameType] = []
+    for frame in frames:
+        generated = isinstance(frame, FrameType) and compat_compile.is_generated(frame.f_code)
+        found.append(_users_own(frame, found[-1]) if generated and found else frame)
+    return found
+
+
+def _users_own(frame: FrameType, inner: FrameType) -> Any:
+    place = frame_place(frame)
+    spot, file = instruction_at(place), syntax.file_of(place.path)
+    call = file.at(place) if file is not None else None
+    if spot is None or not isinstance(call, ast.Call):
+        return frame
+    names = {**_handed_over(call, inner), **local_names(frame)}
+    return TracedFrame(*spot, names, frame.f_globals, frame.f_back)
+
+
+def _handed_over(call: ast.Call, inner: FrameType) -> dict[str, Any]:
+    """The variables of a call's arguments have the values that the called function has."""
+    code, values = inner.f_code, local_names(inner)
+    taken = list(code.co_varnames[: code.co_argcount])
+    # `module(x)` is `forward(self, x)`, and `Function.apply(x)` is `forward(ctx, x)`.
+    taken = taken[max(0, len(taken) - len(call.args)) :] if len(taken) == len(call.args) + 1 else taken
+    pairs = [*zip(call.args, taken, strict=False), *((k.value, k.arg) for k in call.keywords)]
+    return {node.id: values[name] for node, name in pairs if isinstance(node, ast.Name) and name in values}
+
+
 def name_lines(module: torch.fx.GraphModule) -> None:
     """Let every instruction of a graph's own code stand for the line that it was traced from."""
     known = compat_compile.code_lines(module)

@@ -16,7 +16,7 @@ from torchsan import compat_compile
 from torchsan.model.events import Line, Save
 from torchsan.observe import nodes
 from torchsan.observe.clock import clock
-from torchsan.observe.compiled.frames import RegionFrame, name_lines, stands_at_call, traced_frame
+from torchsan.observe.compiled.frames import RegionFrame, name_lines, stands_at_call, traced_frame, whole_frames
 from torchsan.observe.compiled.lines import LineSite
 from torchsan.observe.compiled.noted import Noted, version_of
 from torchsan.observe.compiled.parts import Parts
@@ -232,7 +232,7 @@ class Region:
         if part is None or not is_plain(part) or part.numel() == 0:
             return None
         at = traced_frame(site, frame, part, parts.scopes(write.scopes))
-        frames = user_frames(at)
+        frames = whole_frames(user_frames(at))
         if not frames:
             return None
         return region_writing(write.op, site, part, write.operands, write.manner, at, frames, seen, args)

@@ -17,8 +17,9 @@ import torch
 import torch.fx
 
 from torchsan import compat, compat_compile
-from torchsan.observe.compiled.frames import traced_frame
-from torchsan.observe.compiled.records import Replay
+from torchsan.observe.compiled.frames import traced_frame, whole_frames
+from torchsan.observe.compiled.purity import CUSTOM, only_computes, part_of, writes_in_part, written_in_part
+from torchsan.observe.compiled.records import Inner, Replay
 from torchsan.observe.compiled.replay import state_kept, write_site
 from torchsan.observe.compiled.scopes import NOTHING, Items, Scopes
 from torchsan.observe.compiled.writing import region_writing
@@ -33,13 +34,6 @@ if TYPE_CHECKING:
 TIMES = 2
 AT_MOST = 64 << 20
 MAX_NODES = 2_000
-# Where functions live that do nothing but compute.
-_MODULES = {
-    *("_operator", "math", "torch", "torch.nn.functional", "torch.functional", "torch._C._nn", "torch._C"),
-    *("torch._tensor", "torch._VF"),
-}
-_BUILTINS = {"getattr", "max", "min", "abs", "round", "pow", "sum"}
-_SWITCHES = ("_enter_autocast", "_exit_autocast")
 
 
 class Rehearsal:
@@ -72,34 +66,47 @@ class Rehearsal:
 
 
 class _Player(torch.fx.Interpreter):  # type: ignore[misc]
-    def __init__(self, rehearsal: Rehearsal, frame: FrameType) -> None:
-        super().__init__(rehearsal.module, garbage_collect_values=False)
+    def __init__(self, rehearsal: Rehearsal, frame: FrameType, outer: _Player | None = None, graph: Any = None) -> None:
+        super().__init__(graph if graph is not None else rehearsal.module, garbage_collect_values=False)
         self.rehearsal = rehearsal
         self.frame = frame
+        self.is_part = outer is not None
+        # What all nodes have given, those of parts of the graph as well.
+        self.given: dict[torch.fx.Node, Any] = outer.given if outer is not None else {}
         # Lists of the program's by their identity while it was traced: one is one all along.
-        self.lists: dict[int, list[Any]] = {}
+        self.lists: dict[int, list[Any]] = outer.lists if outer is not None else {}
 
     def run_node(self, node: torch.fx.Node) -> Any:
-        token = self._before(node) if node in self.rehearsal.inner else None
-        result = super().run_node(node)
+        inner = written_in_part(node, self.rehearsal.scopes) if self.is_part else self.rehearsal.inner.get(node)
+        token = self._before(node, inner) if inner is not None else None
+        result = self.given[node] = super().run_node(node)
         if token is not None and self.rehearsal.watch is not None:
             self.rehearsal.watch.after(token)
         return result
 
-    def _before(self, node: torch.fx.Node) -> Any:
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Parts of the graph are played as well: checkpointed ones, and what a custom function does."""
+        name = part_of(target)
+        if name is None:
+            return super().call_function(target, args, kwargs)
+        part = _Player(self.rehearsal, self.frame, self, args[0])
+        if name == CUSTOM:  # its forward graph, its backward graph, and what it is applied to
+            return part.run(*args[2:])[0]
+        return part.run(*args[1:])
+
+    def _before(self, node: torch.fx.Node, inner: Inner) -> Any:
         site, watch = write_site(node), self.rehearsal.watch
         if site is None or watch is None:
             return None
         seen = self.rehearsal.visits.get(site, 0)
         self.rehearsal.visits[site] = seen + 1
-        inner = self.rehearsal.inner[node]
         tensor = self.env.get(inner.written)
         memory = memory_of(tensor) if isinstance(tensor, torch.Tensor) else None
         if not worth_a_look(seen) or memory is None or not is_plain(tensor) or not tensor.numel():
             return None
         scopes = tuple(scope.told(self._value) for scope in self.rehearsal.scopes[node])
         at = traced_frame(site, self.frame, tensor, scopes)
-        frames = user_frames(at)
+        frames = whole_frames(user_frames(at))
         if not frames:
             return None
         args, kwargs = self.fetch_args_kwargs_from_env(node)
@@ -116,7 +123,7 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
 
     def _value(self, known: Any) -> Any:
         if isinstance(known, torch.fx.Node):
-            return self.env.get(known, NOTHING)
+            return self.given.get(known, NOTHING)
         if isinstance(known, Items):
             entries = [value for item in known.items if (value := self._value(item)) is not NOTHING]
             made = self.lists.setdefault(known.identity, [])
@@ -128,27 +135,13 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
 
 def rehearsal_of(module: torch.fx.GraphModule, known: Replay, scopes: dict[torch.fx.Node, Scopes]) -> Rehearsal | None:
     """None where there is nothing to see, or where the graph does more than to compute."""
-    if not known.inner or not known.complete or known.size > AT_MOST or not known.on_processor:
+    if not known.complete or known.size > AT_MOST or not known.on_processor:
+        return None
+    if not known.inner and not any(writes_in_part(node, scopes) for node in module.graph.nodes):
         return None
     if any(write.target < 0 for write in known.writes) or len(module.graph.nodes) > MAX_NODES:
         return None
-    return Rehearsal(module, known, scopes) if all(map(_only_computes, module.graph.nodes)) else None
-
-
-def _only_computes(node: torch.fx.Node) -> bool:
-    if node.op != "call_function":
-        return bool(node.op != "call_module")
-    target: Any = node.target
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return str(target).startswith(("aten.", "prims."))
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        return False
-    owner, name = getattr(target, "__module__", None), getattr(target, "__name__", "")
-    if owner == "builtins":
-        return name in _BUILTINS
-    if owner is None or owner in _MODULES or name in _SWITCHES:
-        return True
-    return str(owner).startswith(("torch.special", "torch.linalg", "torch.fft"))
+    return Rehearsal(module, known, scopes) if only_computes(module.graph) else None
 
 
 def _copies(args: tuple[Any, ...], written: set[int]) -> list[Any]:

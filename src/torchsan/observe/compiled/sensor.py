@@ -166,7 +166,7 @@ class CompiledSensor:
     @shield
     def _note_node(self, tracer: Any, made: Any, writes: bool) -> None:
         if self.recorder.active:
-            note_node(tracer.output_graph, made.node, writes=writes and getattr(tracer, "parent", None) is None)
+            note_node(tracer.output_graph, made.node, writes=writes)
 
     def _around_compiling(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager

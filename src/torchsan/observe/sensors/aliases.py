@@ -17,6 +17,7 @@ import torch
 
 from torchsan import compat, compat_compile
 from torchsan.model.events import Event, GradientEdited, Line, Memory, Write
+from torchsan.observe.compiled.frames import whole_frames
 from torchsan.observe.evidence import anyone, callers, itself, twins
 from torchsan.observe.evidence.contexts import Contexts, context_of
 from torchsan.observe.evidence.exchanges import Exchanges
@@ -105,7 +106,7 @@ class AliasWatch:
     ) -> Token | None:
         if not is_plain(tensor) or tensor.numel() == 0:
             return None
-        frames = user_frames(frame)
+        frames = whole_frames(user_frames(frame))
         if not frames:
             return None
         if self.recorder.backward is not None:

@@ -79,7 +79,7 @@ def resized(dims: Iterable[tuple[int, int, int]]) -> str:
 
 def _candidates(size: int) -> list[int]:
     """Other sizes to try, the likeliest to be accepted first."""
-    larger, smaller = [size + 1, size * 2, size + 8, size + 32, size * 2 + 1], [size - 1, size // 2]
+    larger, smaller = [size + 1, size * 2, size + 8, size + 32, size * 2 + 1], [size - 1, size // 2, 2]
     # Size 1 alone proves nothing: it may be accepted by broadcasting. It comes last.
     return [s for s in dict.fromkeys([*larger, *smaller]) if s > 1 and s != size] + [1] * (size != 1)
 
@@ -272,8 +272,7 @@ class Finder:
             dimension = Dimension(group, size_of(self.subject, group[0]), _label(self.subject, group))
             accepted: list[int] = []
             for new in _candidates(dimension.size):
-                if new == 1 and axis[1] > 1:
-                    # One pixel is no picture: exporters refuse it, and nobody asks for it.
+                if self._is_no_picture(axis, new):
                     continue
                 if (new == 1 or new > dimension.size * 2) and not accepted:
                     continue
@@ -283,6 +282,12 @@ class Finder:
             if accepted:
                 return replace(dimension, accepted=tuple(accepted))
         return self._batch_of_one(axis, free, size)
+
+    def _is_no_picture(self, axis: Axis, new: int) -> bool:
+        """One pixel, and two of a real picture: exporters refuse them, and nobody asks for them."""
+        leaf, dim = axis
+        smallest = 2 if self.subject.leaves[leaf].dim() < 4 else 3
+        return dim > 1 and new < min(smallest, size_of(self.subject, axis) - 1)
 
     def _batch_of_one(self, axis: Axis, free: list[Axis], size: int) -> Dimension | None:
         """The last resort for a first dimension: one is what people try, even where it only broadcasts."""

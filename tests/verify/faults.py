@@ -256,6 +256,25 @@ class SparseSize(nn.Module):
         return torch.sparse.mm(spread, ones) + x
 
 
+class Halves(nn.Module):
+    """As many pieces as ever, for eager: the trace keeps their length, and finds another number of them."""
+
+    def forward(self, x):
+        half = x.size(1) // 2  # <- TS304
+        left, right = torch.split(x, half, dim=1)
+        return left * right
+
+
+class Single(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Conv1d(4, 4, 1)
+
+    def forward(self, x, y):
+        y = y * 2 if y.size(2) == 1 else y.sort(2).values  # <- TS304
+        return self.mix(x) + self.mix(y)
+
+
 CASES = [
     (ReferenceBatch, (_fixed(4, 3),), "export"),
     (ReferenceBatch, (_fixed(4, 3),), "jit.trace"),
@@ -280,5 +299,7 @@ CASES = [
     (Unpacked, (_fixed(3, 4),), "jit.trace"),
     (Steps, (_fixed(3, 4),), "jit.trace"),
     (HiddenWrite, (_fixed(4, 3), torch.eye(4, 3) > 0), "jit.trace"),
+    (Halves, (_fixed(3, 8),), "jit.trace"),
+    (Single, (_fixed(2, 4, 6), _fixed(2, 4, 6)), "jit.trace"),
     (SparseSize, (_fixed(4, 3), torch.tensor([[0, 1], [1, 0]])), "jit.trace"),
 ]

@@ -191,11 +191,14 @@ class CauseFinder:
         """One read-out at a time gets its old value; where none is enough, all, and then as few as will do."""
         values = {key: [site.value for site in sites] for key, sites in base.by_key().items()}
 
+        # A list that has as many items as with the example is held to that: what changes it is what is looked for.
+        lists = [key for key in values if key[3] in ("iter", "list") and key not in candidates]
+        held = {key: values[key] for key in lists} if imitation.unpacks_strictly else {}
         raising: list[Key] = []
         nearly: list[Key] = []
 
         def enough(keys: list[Key]) -> bool:
-            old = {key: values[key] for key in keys}
+            old = {**held, **{key: values[key] for key in keys}}
             forced = probe(self.subject, imitation.plan, how, old, strict=imitation.unpacks_strictly).outcome
             if forced.error is not None and imitation.found.got.error is not None:
                 raising.append(keys[0])

@@ -56,6 +56,10 @@ class Sizes:
                 found.setdefault(leaf, []).append(dim)
         return {leaf: sorted(set(dims)) for leaf, dims in found.items()}
 
+    def beyond_two(self, label: str) -> bool:
+        """Whether a dimension is neither a batch nor a length, by convention the first two of an input."""
+        return any(d.label == label and all(dim > 1 for _, dim in d.axes) for d in self.dimensions)
+
     def learn(self, subject: Subject) -> None:
         """Dimensions that nobody found by trying, but that the given inputs vary."""
         known = {(leaf, dim) for leaf, dims in self.varying().items() for dim in dims}
@@ -284,10 +288,9 @@ class Finder:
         return self._batch_of_one(axis, free, size)
 
     def _is_no_picture(self, axis: Axis, new: int) -> bool:
-        """One pixel, and two of a real picture: exporters refuse them, and nobody asks for them."""
+        """One pixel, or two of a larger picture: nobody asks for them. A sequence of one is another matter."""
         leaf, dim = axis
-        smallest = 2 if self.subject.leaves[leaf].dim() < 4 else 3
-        return dim > 1 and new < min(smallest, size_of(self.subject, axis) - 1)
+        return dim > 1 and self.subject.leaves[leaf].dim() > 3 and new < min(3, size_of(self.subject, axis) - 1)
 
     def _batch_of_one(self, axis: Axis, free: list[Axis], size: int) -> Dimension | None:
         """The last resort for a first dimension: one is what people try, even where it only broadcasts."""

@@ -217,6 +217,64 @@ class LongPipeline(nn.Module):
         return x
 
 
+class Unpacked(nn.Module):
+    """Rows that Python takes one by one: TorchScript refuses another number of them."""
+
+    def forward(self, state):
+        position, speed, *rest = state  # <- TS310
+        return torch.stack([position + speed, -speed, *rest])
+
+
+class Steps(nn.Module):
+    """Two lists of the same length: the first that is unpacked is the one to blame."""
+
+    def forward(self, x):
+        gates = x.sigmoid().split(1)  # <- TS310
+        out, last = [], torch.zeros(1, x.shape[1])
+        for gate, value in zip(gates, (gates[0] * x).split(1), strict=True):
+            last = gate * last + value
+            out.append(last)
+        return torch.cat(out)
+
+
+class HiddenWrite(nn.Module):
+    """A trace makes the write on a tensor of its own, and goes on with what was there before."""
+
+    def forward(self, scores, mask):
+        scores = scores * 2
+        scores.data.masked_fill_(mask, -9.0)  # <- TS308
+        return scores.softmax(-1)
+
+
+class SparseSize(nn.Module):
+    """Sizes as a plain tuple; the dense matrix beside it has another size, and raises with the numbers exchanged."""
+
+    def forward(self, x, edges):
+        rows = x.size(0)
+        ones = torch.ones(rows, 1)
+        spread = torch.sparse_coo_tensor(edges, torch.ones(edges.shape[1]), torch.Size([rows, rows]))  # <- TS304
+        return torch.sparse.mm(spread, ones) + x
+
+
+class Halves(nn.Module):
+    """As many pieces as ever, for eager: the trace keeps their length, and finds another number of them."""
+
+    def forward(self, x):
+        half = x.size(1) // 2  # <- TS304
+        left, right = torch.split(x, half, dim=1)
+        return left * right
+
+
+class Single(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Conv1d(4, 4, 1)
+
+    def forward(self, x, y):
+        y = y * 2 if y.size(2) == 1 else y.sort(2).values  # <- TS304
+        return self.mix(x) + self.mix(y)
+
+
 CASES = [
     (ReferenceBatch, (_fixed(4, 3),), "export"),
     (ReferenceBatch, (_fixed(4, 3),), "jit.trace"),
@@ -238,4 +296,10 @@ CASES = [
     (TableOfDtype, (_fixed(4, 3),), "export"),
     (UnusedTable, (_fixed(4, 3),), "jit.trace"),
     (SizeByNumPy, (_fixed(4, 4),), "jit.trace"),
+    (Unpacked, (_fixed(3, 4),), "jit.trace"),
+    (Steps, (_fixed(3, 4),), "jit.trace"),
+    (HiddenWrite, (_fixed(4, 3), torch.eye(4, 3) > 0), "jit.trace"),
+    (Halves, (_fixed(3, 8),), "jit.trace"),
+    (Single, (_fixed(2, 4, 6), _fixed(2, 4, 6)), "jit.trace"),
+    (SparseSize, (_fixed(4, 3), torch.tensor([[0, 1], [1, 0]])), "jit.trace"),
 ]

@@ -17,12 +17,14 @@ class ReadOut:
 
     kind: str
     source: Literal["data", "shape"]
-    use: Literal["branch", "loop", "number", "array"]
+    use: Literal["branch", "loop", "rows", "number", "array"]
     place: Place
     text: str
     before: str = ""
     after: str = ""
     callers: tuple[Place, ...] = ()
+    # Whether the value is the number of rounds itself, and not something that it is computed from.
+    counts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def judge(event: Any, history: Any) -> Finding | None:
     if isinstance(cause, Departure) and cause.only_size_one:
         message = f"size 1 is special to exporters{where}, other sizes agree: {outcome(event)}"
         label = "a size comes to 1 here" if cause.is_operation else "this model"
-    elif isinstance(cause, ReadOut) and cause.source == "shape" and cause.use != "loop":
+    elif isinstance(cause, ReadOut) and cause.source == "shape" and cause.use not in ("loop", "rows"):
         message = f"`{cause.text}` freezes a size of the example{where}: {outcome(event)}"
         told = cause.before != cause.after and cause.after
         label = f"{cause.before} with the example, {cause.after} with another size" if told else "frozen here"

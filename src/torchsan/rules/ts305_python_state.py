@@ -84,7 +84,7 @@ def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(cause, StateUse) or not (cause.reads or cause.writes):
         return None
     place, read = _where(cause)
-    found = spans(place, "changed by every call" if read else "read here; what it holds depends on earlier calls")
+    found = spans(place, "changed by every call" if read else "used here; what it holds depends on earlier calls")
     if read is not None and read.line != place.line:
         found.append(read.span("needed", "read here"))
     return finding(

@@ -64,17 +64,28 @@ def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, Fault):
         return None
     cause = event.cause
-    if not isinstance(cause, ReadOut) or cause.source != "shape" or cause.use != "loop":
+    if not isinstance(cause, ReadOut) or cause.source != "shape" or cause.use not in ("loop", "rows"):
         return None
-    where = f" (`{event.dimension}`)" if event.dimension else ""
-    told = cause.before != cause.after and cause.after
-    label = f"{cause.before} rounds with the example, {cause.after} with another size" if told else "unrolled here"
     return finding(
         globals(),
-        f"the loop over `{cause.text}` is unrolled at the example's size{where}: {outcome(event)}",
-        spans(cause.place, label, cause.callers),
+        f"{_what(cause)}{f' (`{event.dimension}`)' if event.dimension else ''}: {outcome(event)}",
+        spans(cause.place, _label(cause), cause.callers),
         level=level(event),
         why="a capture holds one copy of the body for each step that the example took",
         notes=notes(event),
         fixes=help_text("work on the whole dimension at once"),
     )
+
+
+def _what(cause: ReadOut) -> str:
+    if cause.use == "rows":
+        return f"`{cause.text}` keeps as many rows as the example has"
+    loop = "the loop over" if cause.counts else "the loop that hangs on"
+    return f"{loop} `{cause.text}` is unrolled at the example's size"
+
+
+def _label(cause: ReadOut) -> str:
+    if cause.before == cause.after or not cause.after:
+        return "unrolled here"
+    counted = "" if not cause.counts else " rows" if cause.use == "rows" else " rounds"
+    return f"{cause.before}{counted} with the example, {cause.after} with another size"

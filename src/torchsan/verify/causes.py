@@ -16,6 +16,7 @@ from torchsan.verify.frames import is_users, text_of
 from torchsan.verify.guards import violated_guard
 from torchsan.verify.hunt import Counterexample
 from torchsan.verify.imitation import Imitation, run_forgetting
+from torchsan.verify.lost_writes import without_each
 from torchsan.verify.methods import Captured
 from torchsan.verify.mode import mode_use
 from torchsan.verify.probe import How, Key, Recording, Site, probe, same
@@ -77,7 +78,7 @@ class CauseFinder:
         first, then = (state, reads) if kind in ("calls", "example") else (reads, state)
         draws = [self._draws]
         order = [*draws, *first, *then] if kind == "seed" else [*first, *then, *draws]
-        return [*order, self._optimiser, self._departure]
+        return [*order, self._write_of_nobody, self._optimiser, self._departure]
 
     def _guard(self, imitation: Imitation) -> Cause | None:
         if imitation.found.got.error is None:
@@ -89,7 +90,7 @@ class CauseFinder:
             at = site.places[0]
             if site.source == "shape" and (at.path, at.line) == (found.place.path, found.place.line):
                 # The tracer tells how the size is used there; torch's exporter only that it is.
-                return site.read_out(found.before, found.after)
+                return replace(site.read_out("", ""), before=found.before, after=found.after)
         return found
 
     def _write(self, imitation: Imitation) -> Cause | None:
@@ -105,6 +106,13 @@ class CauseFinder:
                     write, outcome = undone_write(self.subject, name, imitation.plan, at_once)
                     if write.place is not None and imitation.is_like(outcome):
                         return write
+        return None
+
+    def _write_of_nobody(self, imitation: Imitation) -> Cause | None:
+        """A write to a value of forward's own that the capture makes elsewhere."""
+        for write, outcome in without_each(self.subject, imitation.plan):
+            if imitation.is_like(outcome):
+                return write
         return None
 
     def _state(self, imitation: Imitation) -> Cause | None:
@@ -183,17 +191,29 @@ class CauseFinder:
         """One read-out at a time gets its old value; where none is enough, all, and then as few as will do."""
         values = {key: [site.value for site in sites] for key, sites in base.by_key().items()}
 
+        # A list that has as many items as with the example is held to that: what changes it is what is looked for.
+        lists = [key for key in values if key[3] in ("iter", "list") and key not in candidates]
+        held = {key: values[key] for key in lists} if imitation.unpacks_strictly else {}
         raising: list[Key] = []
+        nearly: list[Key] = []
 
         def enough(keys: list[Key]) -> bool:
-            forced = probe(self.subject, imitation.plan, how, {key: values[key] for key in keys}).outcome
+            old = {**held, **{key: values[key] for key in keys}}
+            forced = probe(self.subject, imitation.plan, how, old, strict=imitation.unpacks_strictly).outcome
             if forced.error is not None and imitation.found.got.error is not None:
                 raising.append(keys[0])
-            return imitation.is_like(forced)
+            if not imitation.is_like(forced):
+                return False
+            if not imitation.says_the_same(forced):
+                nearly.append(keys[0])
+                return False
+            return True
 
         for key in candidates[:MOST_FLIPS]:
             if enough([key]):
                 return key
+        if nearly:
+            return nearly[0]
         if len(raising) == 1 and how in ("tracing", "plain") and len(candidates) <= MOST_FLIPS:
             # Both raise, in other words (torch unpacks a list, Python runs out of rows), and nothing else does.
             return raising[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,6 +12,8 @@ import torch
 
 from torchsan.verify.subject import Outcome, one_line
 
+# The names of exceptions before the words: TorchScript hands on what Python raised, with both names.
+_RAISED = re.compile(r"(?:\w+(?:Error|Exception): )+")
 Kind = Literal["raises", "structure", "shape", "dtype", "values", "input", "state"]
 
 
@@ -174,10 +177,11 @@ def difference(
 
 
 def last_line(error: BaseException) -> str:
-    """TorchScript puts the reason last, after its own traceback; others first."""
+    """TorchScript puts the reason behind its own traceback, and what called Python behind that; others first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if lines and lines[0].startswith("The following operation failed in the TorchScript"):
-        return one_line(lines[-1].removeprefix("RuntimeError: "))
+        reasons = [line for line in lines if _RAISED.match(line)]
+        return one_line(_RAISED.sub("", (reasons or lines)[-1]))
     return one_line(error)
 
 

@@ -17,7 +17,7 @@ import torch
 from torchsan.model import Place
 from torchsan.model.source import real_path, shown_path, source_line, source_lines
 
-Use = Literal["branch", "loop", "number", "array"]
+Use = Literal["branch", "loop", "rows", "number", "array"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 # Wrappers that torch puts around a dispatch mode.
@@ -219,6 +219,14 @@ def call_at(place: Place) -> ast.Call | None:
     if tree is None:
         return None
     return next((node for node, _ in reversed(_path_to(tree, place)) if isinstance(node, ast.Call)), None)
+
+
+def is_count(place: Place) -> bool:
+    """Whether the value made at a place is how often a loop goes round: `range(n)`, or the `n` in it."""
+    tree = tree_of(place.path)
+    inner = [node for node, _ in _path_to(tree, place)[-2:]] if tree is not None else []
+    ranges = [node for node in inner if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "range"]
+    return bool(ranges) and len(ranges[0].args) == 1 and (ranges[0] is inner[-1] or inner[-1] in ranges[0].args)
 
 
 def use_at(place: Place) -> Use | None:

@@ -180,6 +180,9 @@ def _is_part_of_the_capture(trial: Trial, truth: Truth, variant: Variant) -> boo
     if variant.left_out and trial.captured.fixes_arguments:
         trial.fixed_arguments = True
         return True
+    if variant.only_size_one and trial.captured.dynamic is not None and truth.sizes.beyond_two(variant.dimension):
+        # Exporters take a size of 1 for another kind of input; only for batches and lengths is that worth a word.
+        return True
     if variant.kind == "mode" and not truth.subject.model.training and trial.captured.fixes_mode:
         # Captured for use: nobody trains a trace.
         trial.kept_mode = True

@@ -49,9 +49,20 @@ class Imitation:
             return False
         return difference(outcome, got, LOOSE, names=names, state=state, only_tensors=True) is None
 
+    def says_the_same(self, outcome: Outcome) -> bool:
+        """Whether a run that raised as the capture did names the same numbers: sizes the other way round are another
+        cause."""
+        theirs, ours = self.found.got.error, outcome.error
+        return theirs is None or ours is None or last_line(theirs) == last_line(ours)
+
     def fails_at(self, path: str, line: int) -> bool:
         """Whether the capture's own error tells of a line of the program."""
         return (os.path.basename(path), line) in _traced_lines(self.found.got.error)
+
+    @property
+    def unpacks_strictly(self) -> bool:
+        """Whether the capture refuses a list that is longer than the example's, where Python would go on."""
+        return self.captured.method.startswith("jit")
 
     def without(self, names: list[str], slots: list[tuple[Slot, Any]]) -> bool:
         """Whether eager is like the capture once attributes and globals do not outlive a call."""

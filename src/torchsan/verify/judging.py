@@ -117,6 +117,14 @@ class Judge:
     def _is_unexplained(self, key: tuple[object, ...], method: str) -> bool:
         return isinstance(self.faults[key].cause, Departure) and method in self.methods[key]
 
+    def _follows_from_a_write(self, key: tuple[object, ...]) -> bool:
+        """Whether values part without a known cause where the capture is known to miss a write to the model's state,
+        which is what the next line reads."""
+        if not isinstance(self.faults[key].cause, Departure):
+            return False
+        missed = [k for k, f in self.faults.items() if f.column == "effects" and isinstance(f.cause, TensorWrite)]
+        return all(any(method in self.methods[k] for k in missed) for method in self.methods[key])
+
     def _changes(self, trial: Trial) -> None:
         subject = self.truth.subject
         for change in trial.changes[:2]:
@@ -135,6 +143,8 @@ class Judge:
         works = tuple(t.method for t in trials if t.outcome == "faithful")
         result = Judgement(reasons=dict(self.reasons))
         for key, fault in self.faults.items():
+            if self._follows_from_a_write(key):
+                continue
             finding = judged(replace(fault, works=works))
             if finding is None:
                 continue

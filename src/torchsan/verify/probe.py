@@ -20,7 +20,7 @@ from torchsan.model import Place
 from torchsan.model.capture_events import ReadOut
 from torchsan.verify.arguments import Arguments
 from torchsan.verify.compare import flatten
-from torchsan.verify.frames import Use, is_users, text_of, use_at, user_places
+from torchsan.verify.frames import Use, is_count, is_users, text_of, use_at, user_places
 from torchsan.verify.subject import Outcome, Plan, Subject, quiet, seed_everything, tensors_of
 from torchsan.verify.timing import time_limit
 
@@ -70,11 +70,12 @@ class Site:
             before=short(before),
             after=short(after),
             callers=tuple(self.places[1:]),
+            counts=self.kind in ("iter", "list") or is_count(place),
         )
 
     def _use(self, place: Place) -> Use:
         if self.kind in ("iter", "list"):
-            return "loop"
+            return "loop" if use_at(place) == "loop" else "rows"
         if self.kind in ("numpy", "tolist"):
             return use_at(place) or "array"
         return use_at(place) or ("branch" if self.kind in ("bool", "in") else "number")
@@ -133,8 +134,10 @@ def _from_shape(tensor: torch.Tensor) -> bool:
 class Recorder:
     """Replaces the read-out methods of Tensor for as long as the context lasts."""
 
-    def __init__(self, force: dict[Key, list[Any]] | None = None, how: How = "plain") -> None:
+    def __init__(self, force: dict[Key, list[Any]] | None = None, how: How = "plain", strict: bool = False) -> None:
         self.how = how
+        # Whether a list of another length than the example's is refused, as TorchScript does when it unpacks one.
+        self.strict = strict
         self.recording = Recording()
         self.force = force or {}
         self.used: dict[Key, int] = {}
@@ -230,8 +233,8 @@ class Recorder:
         value = values[min(index, len(values) - 1)]
         if site.kind not in ("iter", "list"):
             return value
-        if value > len(result):
-            raise IndexError(f"{value} rows wanted, {len(result)} there")
+        if value > len(result) or (self.strict and value != len(result)):
+            raise RuntimeError(f"Expected {value} elements in a list but found {len(result)}")
         return result[:value]
 
     @contextlib.contextmanager
@@ -285,12 +288,19 @@ class _Watched(torch.nn.Module):  # type: ignore[misc]
         return tuple(found) if found else tensors[0] + 0 if tensors else torch.zeros(())
 
 
-def probe(subject: Subject, plan: Plan, how: How = "tracing", force: dict[Key, list[Any]] | None = None) -> Recording:
+def probe(
+    subject: Subject,
+    plan: Plan,
+    how: How = "tracing",
+    force: dict[Key, list[Any]] | None = None,
+    *,
+    strict: bool = False,
+) -> Recording:
     """Run a fresh copy and record its read-outs: under the tracer, where sizes are read out as values are,
     plainly, or plainly with every size that the user's lines ask for, or every number that they hand to torch.
     """
     model = plan.prepared(subject.fresh())
-    recorder = Recorder(force, how)
+    recorder = Recorder(force, how, strict)
     outcome = recorder.recording.outcome
     seed_everything(plan.seed)
     try:

@@ -56,6 +56,10 @@ class Sizes:
                 found.setdefault(leaf, []).append(dim)
         return {leaf: sorted(set(dims)) for leaf, dims in found.items()}
 
+    def beyond_two(self, label: str) -> bool:
+        """Whether a dimension is neither a batch nor a length, by convention the first two of an input."""
+        return any(d.label == label and all(dim > 1 for _, dim in d.axes) for d in self.dimensions)
+
     def learn(self, subject: Subject) -> None:
         """Dimensions that nobody found by trying, but that the given inputs vary."""
         known = {(leaf, dim) for leaf, dims in self.varying().items() for dim in dims}
@@ -79,7 +83,7 @@ def resized(dims: Iterable[tuple[int, int, int]]) -> str:
 
 def _candidates(size: int) -> list[int]:
     """Other sizes to try, the likeliest to be accepted first."""
-    larger, smaller = [size + 1, size * 2, size + 8, size + 32, size * 2 + 1], [size - 1, size // 2]
+    larger, smaller = [size + 1, size * 2, size + 8, size + 32, size * 2 + 1], [size - 1, size // 2, 2]
     # Size 1 alone proves nothing: it may be accepted by broadcasting. It comes last.
     return [s for s in dict.fromkeys([*larger, *smaller]) if s > 1 and s != size] + [1] * (size != 1)
 
@@ -272,8 +276,7 @@ class Finder:
             dimension = Dimension(group, size_of(self.subject, group[0]), _label(self.subject, group))
             accepted: list[int] = []
             for new in _candidates(dimension.size):
-                if new == 1 and axis[1] > 1:
-                    # One pixel is no picture: exporters refuse it, and nobody asks for it.
+                if self._is_no_picture(axis, new):
                     continue
                 if (new == 1 or new > dimension.size * 2) and not accepted:
                     continue
@@ -283,6 +286,11 @@ class Finder:
             if accepted:
                 return replace(dimension, accepted=tuple(accepted))
         return self._batch_of_one(axis, free, size)
+
+    def _is_no_picture(self, axis: Axis, new: int) -> bool:
+        """One pixel, or two of a larger picture: nobody asks for them. A sequence of one is another matter."""
+        leaf, dim = axis
+        return dim > 1 and self.subject.leaves[leaf].dim() > 3 and new < min(3, size_of(self.subject, axis) - 1)
 
     def _batch_of_one(self, axis: Axis, free: list[Axis], size: int) -> Dimension | None:
         """The last resort for a first dimension: one is what people try, even where it only broadcasts."""

@@ -12,8 +12,8 @@ from torchsan.model import Place
 from torchsan.model.events import AliasedSnapshot, Event, Line, Memory, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
-from torchsan.observe.holders.census import Census, Holding
 from torchsan.observe.holders.reading import next_reads, reads_elsewhere
+from torchsan.observe.holders.slots import Census, Holding
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.objects import is_a, is_tensor

@@ -13,7 +13,7 @@ from torchsan.model.events import AliasedSnapshot, Event, InputOverwritten, Line
 from torchsan.observe import expressions as syntax
 from torchsan.observe.constructors import constructor_of
 from torchsan.observe.evidence.scene import Writing, call_of
-from torchsan.observe.holders.census import is_opened
+from torchsan.observe.holders.classes import is_opened
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import Read, next_reads, reads_elsewhere, reads_values

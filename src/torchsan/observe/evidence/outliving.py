@@ -12,10 +12,11 @@ from torchsan.model.events import Event, Line, Memory, SharedDefaultWritten, Sur
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.evidence.stored import Stored
-from torchsan.observe.holders.census import Census, Holding, Step, bases_of, defaults_of
+from torchsan.observe.holders.classes import bases_of, defaults_of
 from torchsan.observe.holders.extents import Extent, contents, extent_of
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.resolving import root_name, value_of
+from torchsan.observe.holders.slots import Census, Holding, Step
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_a

@@ -15,9 +15,9 @@ from torchsan import compat
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
-from torchsan.observe.holders.census import Census, Holding, Step
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import reads_elsewhere
+from torchsan.observe.holders.slots import Census, Holding, Step
 from torchsan.observe.holders.storing import homes_of, stored_at
 from torchsan.observe.holders.takings import Takings, by_extent, differed
 from torchsan.observe.names import local_names
@@ -38,8 +38,9 @@ class Repeats:
         self.last_write = last_write
         # In what manner each memory was last written, since that tells a history from a shared accumulator.
         self.manners: dict[int, Manner] = {}
-        # Memory that objects in a container write through attributes of their own: shared by them, not kept of them.
-        self._resources: set[int] = set()
+        # Memory that objects write through attributes of their own, and these objects: in a container they share it,
+        # and did not keep it.
+        self._resources: set[tuple[int, int]] = set()
         self._told: set[tuple[object, ...]] = set()
         # The statements that were told to store one memory again and again, and the memories that they stored.
         self._causes: set[tuple[str, int, int]] = set()
@@ -60,7 +61,7 @@ class Repeats:
         for family in siblings.values():
             pair = self._different(family)
             if pair is not None:
-                shared = memory_of(pair[0].value) in self._resources and _below_an_object(pair[0])
+                shared = _below_an_object(pair[0]) and any(map(self._is_resource, pair))
                 self._tell(pair, len(family), census, frames, writing, "possible" if shared else "proved")
                 return
             if writing is not None and len(family) >= 2:
@@ -83,7 +84,12 @@ class Repeats:
         for holding in census.of(writing.extent):
             for step in holding.step.up():
                 if step.kind == "attribute" and step.owner in own and step.key in named:
-                    self._resources.add(memory)
+                    self._resources.add((memory, step.owner))
+
+    def _is_resource(self, holding: Holding) -> bool:
+        """Has the object in the container that holds this memory written it itself?"""
+        memory = memory_of(holding.value)
+        return memory is not None and any((memory, step.owner) in self._resources for step in holding.step.up())
 
     def _different(self, family: list[Holding]) -> tuple[Holding, Holding] | None:
         """Two slots whose memory held different values when they were filled."""

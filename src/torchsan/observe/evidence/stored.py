@@ -11,11 +11,11 @@ import torch
 from torchsan.model.events import Event, Memory, SharedDefaultWritten
 from torchsan.observe.evidence import callers, ownmade
 from torchsan.observe.evidence.scene import Writing, call_of
-from torchsan.observe.holders.census import Holding
 from torchsan.observe.holders.extents import Extent, contents, extent_of, version_of
 from torchsan.observe.holders.manner import SETTLED, Manner, signature
 from torchsan.observe.holders.reading import next_reads
 from torchsan.observe.holders.resolving import root_name, value_of
+from torchsan.observe.holders.slots import Holding
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.objects import is_a, is_exactly, is_tensor
 from torchsan.observe.recorder import Recorder

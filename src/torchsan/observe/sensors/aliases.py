@@ -27,10 +27,11 @@ from torchsan.observe.evidence.repeats import Repeats
 from torchsan.observe.evidence.restored import Restored
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.foreign_writes import lines_that_write
-from torchsan.observe.holders.census import Census, take_census
+from torchsan.observe.holders.census import take_census
 from torchsan.observe.holders.extents import extent_of
 from torchsan.observe.holders.following import Following
 from torchsan.observe.holders.schedule import Schedule
+from torchsan.observe.holders.slots import Census
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.ledger import Stepped, Written
 from torchsan.observe.names import local_names

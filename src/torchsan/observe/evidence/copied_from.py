@@ -54,10 +54,10 @@ def _is_copy(value: torch.Tensor, tensors: list[torch.Tensor]) -> bool:
     """Is it one of the tensors, or all of them in a row?"""
     with torch.no_grad():
         flat = _detach(value).reshape(-1)
-        whole = sum(tensor.numel() for tensor in tensors)
+        whole = sum(int(tensor.numel()) for tensor in tensors)
         if whole == flat.numel():
             start = tensors[0]
-            return torch.equal(flat[: start.numel()], _detach(start).reshape(-1))
+            return bool(torch.equal(flat[: start.numel()], _detach(start).reshape(-1)))
         alike = (tensor for tensor in tensors if tensor.numel() == flat.numel())
         return any(torch.equal(flat, _detach(tensor).reshape(-1)) for tensor in alike)
 

@@ -69,7 +69,7 @@ class Operands:
             if holding.extent in extents:  # an array counts by its address
                 groups.setdefault(holding.extent, []).append(holding)
         for extent, group in groups.items():
-            if len(group) >= 2:
+            if len({holding.slot for holding in group}) >= 2:
                 self._several(group, extents[extent], written[extents[extent]])
 
     def _several(self, group: list[Holding], memory: int, write: Write) -> None:

@@ -62,11 +62,12 @@ class Takings:
         before = [t for t in known_before if t.value() is value and t.extent == extent]
         known = [self.of(holding) for holding in holdings]
         moved = [t for t in before if all(t is not one for one in known)]
-        for place, holding in enumerate(holdings):
-            if known[place] is None:
-                known[place] = self._moved(moved.pop(0), holding) if moved else self._taken(holding)
-                self._known[holding.slot] = known[place]
-        self._entries[key] = [taking for taking in known if taking is not None]
+        self._entries[key] = takings = []
+        for taking, holding in zip(known, holdings, strict=True):
+            if taking is None:
+                taking = self._moved(moved.pop(0), holding) if moved else self._taken(holding)
+                self._known[holding.slot] = taking
+            takings.append(taking)
 
     def _moved(self, taking: Taking, holding: Holding) -> Taking:
         return replace(taking, owner=_owner(holding))

@@ -50,7 +50,7 @@ from torchsan.observe.sites import USER, kind_of
 
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 9
-MAX_OTHER_WAYS = 64
+MAX_OTHER_WAYS, MAX_TURNS = 256, 3
 # Of longer containers the first and the last entries are looked at.
 FIRST, LAST = 16, 48
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
@@ -75,7 +75,8 @@ class Walk:
             if is_exact_tensor(value) and value.requires_grad and compat.is_leaf(value) and value.grad is not None:
                 self._hold(value.grad, Step(step, ".grad", "grad", id(value), "grad", step.depth + 1))
         elif id(value) in self._met:
-            if step.kind == "item" and len(self._other_ways) < MAX_OTHER_WAYS:
+            lasting = step.kind == "global" and way in (SEQUENCE, DICT)
+            if (step.kind == "item" or lasting) and len(self._other_ways) < MAX_OTHER_WAYS:
                 self._other_ways.setdefault(id(value), (value, step))
         elif step.depth < MAX_DEPTH and not (way == RUN and is_barren(value)):
             self._met.add(id(value))
@@ -89,20 +90,20 @@ class Walk:
             self.census.holdings.append(Holding(step, value, extent))
 
     def add_other_ways(self) -> None:
-        """The same slots again, by the ways that lead through containers."""
+        """The same slots again, by the ways that lead through containers, or to a container from the module."""
         ways: dict[int, Step] = {}
         for value, step in self._other_ways.values():
             ways[id(value)] = step
             if is_a(value, torch.nn.Module):
                 ways.update((id(part), step) for part in attributes_of(value).values() if is_a(part, dict))
         for holding in list(self.census.holdings) if ways else ():
-            below: list[Step] = []
-            for step in holding.step.up():
-                below.append(step)
-                way = ways.get(step.owner)
-                if way is not None and way is not step.above:
-                    self.census.holdings.append(Holding(joined(way, below), holding.value, holding.extent))
+            at = holding.step
+            for _ in range(MAX_TURNS):  # one way may lead to the next
+                other = _on_another_way(at, ways)
+                if other is None:
                     break
+                self.census.holdings.append(Holding(other, holding.value, holding.extent))
+                at = other
 
     def run(self) -> None:
         count = 0
@@ -268,6 +269,16 @@ class Walk:
             if is_tensor(inner) and extent_of(inner) == wanted:
                 step = Step(None, f"[{index}]", "young", id(value), index)
                 self.census.holdings.append(Holding(step, inner, wanted))
+
+
+def _on_another_way(at: Step, ways: dict[int, Step]) -> Step | None:
+    below: list[Step] = []
+    for step in at.up():
+        below.append(step)
+        way = ways.get(step.owner)
+        if way is not None and way is not step.above and way.depth + len(below) < MAX_DEPTH:
+            return joined(way, below)
+    return None
 
 
 def _ends(values: Any) -> Iterator[tuple[int, Any]]:

@@ -367,6 +367,8 @@ def _summed_into_the_first(writing: Writing) -> Iterator[Event]:
     """`total = losses[0]; total += losses[1]`: the first entry of the list becomes the sum."""
     if not isinstance(writing.written, ast.Name) or writing.manner is not Manner.ACCUMULATED or writing.file is None:
         return
+    if not is_tensor(value_of(writing.written, writing.top)):
+        return  # `state["mean"].add_(state["step"])`: a record whose parts are changed by one another
     added = {id(value) for value in writing.args[1:] if is_tensor(value)}
     owners = {h.step.owner for h in writing.census.holdings if id(h.value) in added and h.step.kind == "item"}
     for holding in writing.census.holdings:
@@ -376,9 +378,11 @@ def _summed_into_the_first(writing: Writing) -> Iterator[Event]:
         used = next_reads(writing.top, container, after_loops=True) if container.isidentifier() else []
         if used:
             taken = _binding(writing.top, writing.written.id)
+            # The parts of a record (`state["mean"]`) may be meant to be changed by one another.
             yield AliasedSnapshot(
-                Memory(writing.written.id), taken, writing.event, Line(used[0].place), "alias", holding.step.path
-            )
+                Memory(writing.written.id), taken, writing.event, Line(used[0].place), "alias", holding.step.path,
+                certainty="proved" if type(holding.step.key) is int else "possible",
+            )  # fmt: skip
 
 
 def _refilled(writing: Writing) -> Iterator[Event]:

@@ -10,6 +10,7 @@ from typing import Any
 from torchsan.model import Place
 from torchsan.model.events import Event, Line, Memory, SharedDefaultWritten, Sure, Write
 from torchsan.observe import expressions as syntax
+from torchsan.observe.evidence import ownmade
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.evidence.stored import Stored
 from torchsan.observe.holders.classes import bases_of, defaults_of
@@ -48,7 +49,7 @@ class Outliving:
 
     def after(self, writing: Writing) -> None:
         """Remember what was left."""
-        if writing.manner is Manner.REPLACED:
+        if _forgets(writing):
             self._resets.add(writing.site)
         self.stored.after(writing)
 
@@ -62,7 +63,7 @@ class Outliving:
             if user is None:
                 yield from self._kept_default(step, writing)
                 continue
-            scratch = writing.manner is Manner.REPLACED or self._reset_before(writing)
+            scratch = _forgets(writing) or self._reset_before(writing)
             sure: Sure = "possible" if scratch else "proved"
             if writing.seen >= 1 or sure == "possible":
                 yield SharedDefaultWritten(
@@ -87,7 +88,7 @@ class Outliving:
         for holding in self._held_by(writing, "class"):
             step = next(s for s in holding.step.up() if s.kind == "class")
             receiver = value_of(ast.Name(root_name(writing.written), ast.Load()), writing.top)
-            if writing.manner is Manner.REPLACED or is_a(receiver, type) or self._reset_before(writing):
+            if _forgets(writing) or is_a(receiver, type) or self._reset_before(writing):
                 continue
             owner = next((cls for cls in bases_of(type(receiver)) if id(cls) == step.owner), None)
             if owner is not None:
@@ -136,6 +137,11 @@ class Outliving:
             # The default of a method is the function's, not an attribute of its class.
             if next((step.kind for step in holding.step.up() if step.kind in ("default", "class")), "") == kind:
                 yield holding
+
+
+def _forgets(writing: Writing) -> bool:
+    """Is nothing left of what was there? `state.copy_(step(x, state))` goes on from it."""
+    return writing.manner is Manner.REPLACED and not ownmade.is_made_of_itself(writing)
 
 
 def _kept_by_several(writing: Writing) -> bool:

@@ -19,7 +19,7 @@ from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import reads_elsewhere
 from torchsan.observe.holders.slots import Census, Holding, Step
 from torchsan.observe.holders.storing import homes_of, stored_at
-from torchsan.observe.holders.takings import Takings, by_extent, differed
+from torchsan.observe.holders.takings import Takings, by_extent, differed, rewritten
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_a
 from torchsan.observe.recorder import Recorder
@@ -55,11 +55,13 @@ class Repeats:
                 self._judge(group, census, frames, writing)
 
     def _judge(self, group: list[Holding], census: Census, frames: list[FrameType], writing: Writing | None) -> None:
+        extent = group[0].extent
+        grads = any(h.step.kind == "grad" and h.extent == extent for h in census.holdings)
         siblings: dict[tuple[object, ...], list[Holding]] = {}
         for holding in group:
             siblings.setdefault(_family(holding), []).append(holding)
         for family in siblings.values():
-            pair = self._different(family)
+            pair = self._different(family, grads)
             if pair is not None:
                 shared = _below_an_object(pair[0]) and any(map(self._is_resource, pair))
                 self._tell(pair, len(family), census, frames, writing, "possible" if shared else "proved")
@@ -91,12 +93,15 @@ class Repeats:
         memory = memory_of(holding.value)
         return memory is not None and any((memory, step.owner) in self._resources for step in holding.step.up())
 
-    def _different(self, family: list[Holding]) -> tuple[Holding, Holding] | None:
-        """Two slots whose memory held different values when they were filled."""
+    def _different(self, family: list[Holding], grads: bool = False) -> tuple[Holding, Holding] | None:
+        """Two slots whose memory held different values when they were filled.
+
+        A gradient is zero each time before it is added to: of those it counts that they have been written since.
+        """
         known = [(h, taking) for h in family if (taking := self.takings.of(h)) is not None]
         known.sort(key=lambda pair: pair[1].tick)
         for (one, early), (other, late) in pairwise(known):
-            if differed(early, late):
+            if differed(early, late) or (grads and rewritten(early, late)):
                 return one, other
         return None
 

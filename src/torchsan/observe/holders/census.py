@@ -21,10 +21,13 @@ from torchsan.observe.objects import attribute_of
 from torchsan.observe.sites import USER, kind_of_path, user_frames
 
 
-def take_census(frame: FrameType | None, *, young: Any = None, around: Iterable[Any] | None = None) -> Census:
+def take_census(
+    frame: FrameType | None, *, young: Any = None, grown: bool = False, around: Iterable[Any] | None = None
+) -> Census:
     """All holders that the user's frames at and above this one, and the user's modules, can reach.
 
     `young`: a tensor to look for in containers that no name holds yet, as the list that `list(generator)` is making.
+    `grown`: it may have been begun a while ago.
     `around`: only holders of the memory of these are wanted.
     """
     walk = Walk(None if around is None else stretches_of(around))
@@ -52,7 +55,7 @@ def take_census(frame: FrameType | None, *, young: Any = None, around: Iterable[
     walk.run()
     walk.add_other_ways()
     if young is not None:
-        walk.add_young(young)
+        walk.add_young(young, grown=grown)
     return walk.census
 
 

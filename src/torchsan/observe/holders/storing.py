@@ -9,6 +9,7 @@ from types import FrameType, ModuleType
 
 from torchsan.model import Place
 from torchsan.model.events import Line
+from torchsan.model.source import shown_path
 from torchsan.observe import expressions as syntax
 from torchsan.observe.holders.classes import bases_of
 from torchsan.observe.holders.extents import Extent, extent_of
@@ -116,7 +117,7 @@ def homes_of(step: Step) -> Iterator[tuple[syntax.File, ast.AST, Place]]:
         path = attribute_of(home, "__file__")
         file = syntax.file_of(path) if type(path) is str and kind_of_path(path) == USER else None
         if file is not None:
-            yield file, file.tree, Place(path, len(file.lines), 0, 0, 0, "")
+            yield file, file.tree, Place(shown_path(path), len(file.lines), 0, 0, 0, "")
 
 
 def _homes(step: Step) -> Iterator[object]:

@@ -119,6 +119,11 @@ def differed(one: Taking, other: Taking) -> bool:
     return one.version is not None and other.version is not None and one.version != other.version
 
 
+def rewritten(one: Taking, other: Taking) -> bool:
+    """Was the memory written between the moments at which the two slots took it?"""
+    return one.tick != other.tick and None not in (one.version, other.version) and one.version != other.version
+
+
 def by_extent(holdings: Iterable[Holding]) -> dict[Extent, list[Holding]]:
     groups: dict[Extent, list[Holding]] = {}
     for holding in holdings:

@@ -250,12 +250,21 @@ class Walk:
         if wrapped is not None:
             self._below(wrapped, step, "", step.kind, function, "__wrapped__")
 
-    def add_young(self, tensor: Any) -> None:
-        """Containers made of late that no name leads to: the list under `list(generator)` or a comprehension."""
+    def add_young(self, tensor: Any, *, grown: bool = False) -> None:
+        """Containers made of late that no name leads to: the list under `list(generator)` or a comprehension.
+
+        `grown`: look among older objects as well, which takes longer. To look ages what is young, too.
+        """
         wanted = extent_of(tensor)
         if wanted is None:
             return
-        for value in gc.get_objects(0) + gc.get_objects(1):
+        before = len(self.census.holdings)
+        self._young_among(gc.get_objects(0) + gc.get_objects(1), wanted)
+        if grown and len(self.census.holdings) == before:
+            self._young_among(gc.get_objects(2), wanted)
+
+    def _young_among(self, objects: list[Any], wanted: Extent) -> None:
+        for value in objects:
             if (type(value) is list or type(value) is dict) and value and id(value) not in self._met:
                 last = value[-1] if type(value) is list else next(reversed(dict.values(value)))  # type: ignore[arg-type]
                 last = last[0] if type(last) is tuple and last else last

@@ -18,6 +18,7 @@ import torch
 from torchsan import compat, compat_compile
 from torchsan.model.events import Event, GradientEdited, Line, Memory, Write
 from torchsan.observe.evidence import anyone, callers, itself, twins
+from torchsan.observe.evidence.arrays import written_as_arrays
 from torchsan.observe.evidence.contexts import Contexts, context_of
 from torchsan.observe.evidence.exchanges import Exchanges
 from torchsan.observe.evidence.operands import Operands
@@ -155,9 +156,12 @@ class AliasWatch:
 
     def _take(self, writing: Writing, around: Iterable[Any] = ()) -> Census:
         young = writing.tensor if self._being_collected(writing) else None
+        grown = writing.seen < 4 and _is_making(writing)
         # What was written of late is looked for as well: its result may have been stored since.
         late = [storage for known in self._late.values() if (storage := known.get()) is not None]
-        return take_census(writing.frame, young=young, around=(writing.tensor, *writing.args, *around, *late))
+        return take_census(
+            writing.frame, young=young, grown=grown, around=(writing.tensor, *writing.args, *around, *late)
+        )
 
     def _look(self, writing: Writing, memory: int, take: Callable[[Writing], Census]) -> Token:
         proof = self.proof.before(writing)
@@ -195,8 +199,7 @@ class AliasWatch:
 
     def _being_collected(self, writing: Writing) -> bool:
         """May a container that no name holds yet be taking what this function hands out?"""
-        making = any(f.f_code.co_flags & _MAKING or f.f_code.co_name == "<listcomp>" for f in writing.frames)
-        return writing.seen >= 1 and (making or (writing.seen < 4 and self.schedule.spare()))
+        return writing.seen >= 1 and (_is_making(writing) or (writing.seen < 4 and self.schedule.spare()))
 
     def after(self, token: Token) -> None:
         with self._looking():
@@ -308,7 +311,7 @@ class AliasWatch:
         if found is not None:
             return Write(found.op, "op", Line(whole_statement(found.site.place), found.site.library_place))
         if self._exposed is not None:
-            lines = lines_that_write(self._exposed[0].place, self._exposed[1])
+            lines = lines_that_write(self._exposed[0].place, self._exposed[1]) or written_as_arrays(value, census)
             return Write("numpy", "foreign", Line(lines[0])) if lines else None
         return None
 
@@ -324,6 +327,11 @@ class AliasWatch:
         write = Write(op, "op", Line(whole_statement(site.place), site.library_place))
         needed = Line(backward.place) if backward is not None else None
         self.recorder.emit(GradientEdited(Memory(written_name(site.place)), write, needed))
+
+
+def _is_making(writing: Writing) -> bool:
+    """Does a generator or a comprehension hand out one value after the other?"""
+    return any(f.f_code.co_flags & _MAKING or f.f_code.co_name == "<listcomp>" for f in writing.frames)
 
 
 def _is_argument(memory: int, frame: FrameType) -> bool:

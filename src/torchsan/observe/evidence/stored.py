@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import torch
 
 from torchsan.model.events import Event, Memory, SharedDefaultWritten
-from torchsan.observe.evidence import callers, ownmade
+from torchsan.observe.evidence import ownmade
+from torchsan.observe.evidence.arguments import manner_for_caller
 from torchsan.observe.evidence.samples import goes_by, handed_on_at
 from torchsan.observe.evidence.scene import Writing, call_of
 from torchsan.observe.holders.extents import Extent, contents, extent_of, version_of
@@ -134,7 +135,7 @@ class Stored:
         cached = "cache" in {s.kind for s in holding.step.up()}
         # A view that a function is given and hands back changed: what it is changed by need not be the same each time.
         given = _is_parameter(writing, own_name) and not handed_in
-        manner = callers.manner_for_caller(writing) if given else writing.manner
+        manner = manner_for_caller(writing) if given else writing.manner
         of_the_value = manner.of_the_value or self._sample(writing, holding)
         if read is None or not (cached or of_the_value) or (cached and self._reset_before(writing)):
             return

@@ -156,7 +156,8 @@ class AliasWatch:
 
     def _take(self, writing: Writing, around: Iterable[Any] = ()) -> Census:
         young = writing.tensor if self._being_collected(writing) else None
-        grown = writing.seen < 4 and _is_making(writing)
+        # Older objects are many: once for a generator, when it has handed out something twice.
+        grown = writing.seen == 2 and any(f.f_code.co_flags & _MAKING for f in writing.frames)
         # What was written of late is looked for as well: its result may have been stored since.
         late = [storage for known in self._late.values() if (storage := known.get()) is not None]
         return take_census(

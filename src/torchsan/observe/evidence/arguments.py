@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from torchsan.model import Place
 from torchsan.model.events import Event, InputOverwritten, Line, Memory
 from torchsan.observe import expressions as syntax
 from torchsan.observe.constructors import constructor_of
 from torchsan.observe.evidence.scene import Writing, call_of
+from torchsan.observe.holders.dotted import read_behind
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import next_reads
-from torchsan.observe.holders.resolving import root_name
+from torchsan.observe.holders.resolving import root_name, value_of
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_tensor
 from torchsan.observe.tensors import memory_of
@@ -114,14 +116,10 @@ def _read_by(writing: Writing, caller: FrameType, as_new: bool, sure: Any) -> Ev
     if found is None:
         return None
     call, file, at = found
-    memory, values = memory_of(writing.tensor), local_names(caller)
-    passed = [
-        a.id
-        for a in passed_to(call)
-        if isinstance(a, ast.Name) and is_tensor(values.get(a.id)) and memory_of(values[a.id]) == memory
-    ]
+    memory = memory_of(writing.tensor)
+    passed = next((a for a in passed_to(call) if _has_memory(value_of(a, caller), memory)), None)
     statement = file.statement(call)
-    if not passed or statement is None:
+    if passed is None or statement is None:
         return None
     # A bare call is made for its effect, unless the callee used the written value as a new one.
     if isinstance(statement, ast.Expr) and statement.value is call and not as_new:
@@ -129,10 +127,29 @@ def _read_by(writing: Writing, caller: FrameType, as_new: bool, sure: Any) -> Ev
     called = syntax.text_of(call.func)
     if called.endswith("_") and not called.endswith("__"):
         return None
-    reads = next_reads(caller, passed[0])
-    if not reads:
+    if isinstance(passed, ast.Name):
+        reads = next_reads(caller, passed.id)
+        read = reads[0].place if reads else None
+    else:
+        read = _read_behind(file, call, passed, at)
+        if root_name(passed) in ("self", "cls"):
+            sure = "possible"  # how an object moves its state on
+    if read is None:
         return None
     return InputOverwritten(
-        Memory(passed[0], shape=tuple(writing.tensor.shape)), writing.event, Line(at), reads[0].place, called,
+        Memory(ast.unparse(passed), shape=tuple(writing.tensor.shape)), writing.event, Line(at), read, called,
         constructor_of(writing.frame), sure,
     )  # fmt: skip
+
+
+def _has_memory(value: Any, memory: int | None) -> bool:
+    return is_tensor(value) and memory_of(value) == memory
+
+
+def _read_behind(file: syntax.File, call: ast.Call, passed: ast.expr, at: Place) -> Place | None:
+    """`batch["image"]` is read again in a statement behind the call, which does not bind it anew itself."""
+    text, statement = ast.unparse(passed), file.statement(call)
+    if isinstance(statement, ast.Assign) and any(ast.unparse(target) == text for target in statement.targets):
+        return None
+    found = read_behind(file, call, text)
+    return file.place(found, at) if found is not None else None

@@ -14,7 +14,7 @@ from torchsan.observe.evidence.handed_out import (
     through_a_dictionary,
 )
 from torchsan.observe.evidence.scene import Writing
-from torchsan.observe.evidence.second_names import second_name
+from torchsan.observe.evidence.second_names import second_name, stored_back
 from torchsan.observe.evidence.used_values import used_for_its_value
 
 
@@ -23,6 +23,7 @@ def events_of(writing: Writing) -> Iterator[Event]:
     if writing.file is None or writing.node is None or writing.extent is None:
         return
     yield from second_name(writing)
+    yield from stored_back(writing)
     yield from used_for_its_value(writing)
     yield from callers_tensor(writing)
     yield from returned_before(writing)

@@ -63,7 +63,9 @@ class Repeats:
         for family in siblings.values():
             pair = self._different(family, grads)
             if pair is not None:
-                shared = _below_an_object(pair[0]) and any(map(self._is_resource, pair))
+                # Modules of one memory are told as such; and what objects write themselves they may well share.
+                shared = is_a(pair[0].value, torch.nn.Parameter) or any(map(self._is_resource, pair))
+                shared = shared and _below_an_object(pair[0])
                 self._tell(pair, len(family), census, frames, writing, "possible" if shared else "proved")
                 return
             if writing is not None and len(family) >= 2:

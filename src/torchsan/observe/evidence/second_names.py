@@ -12,8 +12,10 @@ from torchsan.model.events import AliasedSnapshot, Event, Line, Memory
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.arguments import arguments_of, passed_to
 from torchsan.observe.evidence.scene import Writing, call_of
+from torchsan.observe.holders.dotted import conditional_stores
 from torchsan.observe.holders.extents import extent_of
 from torchsan.observe.holders.reading import Read, next_reads
+from torchsan.observe.holders.resolving import value_of
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_tensor
 from torchsan.observe.sites import frame_place
@@ -106,3 +108,39 @@ def binding_line(frame: FrameType, name: str) -> Line | None:
     node = file.at(at) if file else None
     found = syntax.binding(file, file.function(node), name, at.line) if file and node is not None else None
     return Line(file.place(found[0], at)) if file and found else None
+
+
+# -- a store that changes nothing ------------------------------------------------------------------
+
+
+def stored_back(writing: Writing) -> Iterator[Event]:
+    """`new = self.at; new += noise; if accepted: self.at = new`: it was `self.at` that was moved, accepted or not."""
+    file, node, written = writing.file, writing.node, writing.written
+    if file is None or node is None or not isinstance(written, (ast.Name, ast.Attribute)):
+        return
+    own = ast.unparse(written)
+    for statement, target, value in conditional_stores(file, node):
+        texts = {ast.unparse(target), ast.unparse(value)}
+        if own not in texts or len(texts) != 2:
+            continue
+        if any(extent_of(value_of(side, writing.top)) != writing.extent for side in (target, value)):
+            continue
+        taken = _made_one(writing, texts)
+        if taken is not None:
+            other = next(text for text in texts if text != own)
+            at = file.place(statement, writing.site.place)
+            yield AliasedSnapshot(Memory(own), taken, writing.event, Line(at), "alias", other)
+            return
+
+
+def _made_one(writing: Writing, texts: set[str]) -> Line | None:
+    """The statement above that bound the one to what the other has."""
+    file, node = writing.file, writing.node
+    if file is None or node is None:
+        return None
+    for statement in file.within(file.function(node)):
+        if not isinstance(statement, ast.Assign) or statement.lineno > writing.site.place.line:
+            continue
+        if {ast.unparse(statement.targets[0]), ast.unparse(syntax.receiver(statement.value))} == texts:
+            return Line(file.place(statement, writing.site.place))
+    return None

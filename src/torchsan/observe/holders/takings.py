@@ -24,6 +24,8 @@ class Taking:
     tick: int
     # The slot's owner, or the nearest one above it that can be referred to.
     owner: weakref.ref[Any] | None = None
+    # Another object of this memory was there before, and the memory has been written since.
+    retaken: bool = False
 
 
 class Takings:
@@ -37,6 +39,8 @@ class Takings:
         self._known: dict[tuple[int, object], Taking] = {}
         # By the name of a container and an object in it: when the entries of this name took the object, in their order.
         self._entries: dict[tuple[object, ...], list[Taking]] = {}
+        # What each place of a container of this name took last, and how often that had been written.
+        self._places: dict[tuple[object, ...], tuple[Extent, int | None]] = {}
 
     def note(self, census: Census) -> None:
         """Remember what is new in this census."""
@@ -49,6 +53,8 @@ class Takings:
                 self._known[holding.slot] = self._taken(holding)
         for key, holdings in entries.items():
             self._note_entries(key, holdings)
+        if len(self._places) > MAX_SLOTS:
+            self._places.clear()
         if len(self._known) > MAX_SLOTS:
             self._known = {slot: t for slot, t in self._known.items() if t.value() is not None}
             self._entries = {key: takings for key, takings in self._entries.items() if takings[0].value() is not None}
@@ -75,8 +81,13 @@ class Takings:
     def _taken(self, holding: Holding) -> Taking:
         # Parameters of modules are many and large; of them the version is enough.
         looked = contents(holding.value) if holding.step.kind != "attribute" else None
+        version = version_of(holding.value)
+        place = (holding.family, holding.step.key)
+        last = self._places.get(place)
+        again = last is not None and last[0] == holding.extent and version is not None and last[1] != version
+        self._places[place] = holding.extent, version
         value = weakref.ref(holding.value)
-        return Taking(value, holding.extent, version_of(holding.value), looked, self.tick, _owner(holding))
+        return Taking(value, holding.extent, version, looked, self.tick, _owner(holding), again)
 
     def of(self, holding: Holding) -> Taking | None:
         known = self._known.get(holding.slot)
@@ -89,6 +100,7 @@ class Takings:
     def clear(self) -> None:
         self._known.clear()
         self._entries.clear()
+        self._places.clear()
 
     def older(self, holding: Holding, tick: int) -> bool:
         """Was the slot filled before this moment?"""

@@ -31,7 +31,8 @@ def events_of(writing: Writing) -> Iterator[Event]:
     through = {id(ancestor.value) for ancestor in writing.lineage} | {id(writing.tensor)}
     own = {id(value) for value in writing.args}
     for holding in sorted(writing.census.of(writing.target), key=_nearest):
-        owners = {step.owner for step in holding.step.up()}
+        # What lies in a container on the way is meant by whoever writes the container; another attribute is not.
+        owners = {step.owner for step in holding.step.up() if step.kind == "item"}
         if id(holding.value) in through | own or owners & through or holding.step.kind == "young":
             continue
         used = _read_of(holding, writing.frames)

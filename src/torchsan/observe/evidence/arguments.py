@@ -13,6 +13,7 @@ from torchsan.observe import expressions as syntax
 from torchsan.observe.constructors import constructor_of
 from torchsan.observe.evidence.scene import Writing, call_of
 from torchsan.observe.holders.dotted import read_behind
+from torchsan.observe.holders.extents import extent_of, holds_arrays
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import next_reads
 from torchsan.observe.holders.resolving import root_name, value_of
@@ -28,9 +29,8 @@ def callers_tensor(writing: Writing) -> Iterator[Event]:
     explicit, as_new, sure = writing.written is not None, False, "proved"
     if not writing.tensor.is_floating_point() and not writing.tensor.is_complex():
         return
-    memory = memory_of(writing.tensor)
     if explicit:
-        if len(writing.frames) < 2 or not _is_argument(memory, writing.top):
+        if len(writing.frames) < 2 or not _is_argument(writing, writing.top):
             return
         manner = manner_for_caller(writing)
         if not manner.of_the_value:
@@ -44,7 +44,7 @@ def callers_tensor(writing: Writing) -> Iterator[Event]:
     elif not writing.manner.of_the_value:
         sure = "possible"
     for index in range(1 if explicit else 0, min(len(writing.frames), CALLERS)):
-        if index and not _is_argument(memory, writing.frames[index - 1]):
+        if index and not _is_argument(writing, writing.frames[index - 1]):
             return
         event = _read_by(writing, writing.frames[index], as_new, sure)
         if event is not None:
@@ -101,10 +101,9 @@ def arguments_of(frame: FrameType) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-def _is_argument(memory: int | None, frame: FrameType) -> bool:
+def _is_argument(writing: Writing, frame: FrameType) -> bool:
     values = local_names(frame)
-    held = (values.get(name) for name in arguments_of(frame))
-    return any(is_tensor(v) and memory_of(v) == memory for v in held)
+    return any(_has_memory(values.get(name), writing) for name in arguments_of(frame))
 
 
 def passed_to(call: ast.Call) -> list[ast.expr]:
@@ -116,8 +115,7 @@ def _read_by(writing: Writing, caller: FrameType, as_new: bool, sure: Any) -> Ev
     if found is None:
         return None
     call, file, at = found
-    memory = memory_of(writing.tensor)
-    passed = next((a for a in passed_to(call) if _has_memory(value_of(a, caller), memory)), None)
+    passed = next((a for a in passed_to(call) if _has_memory(value_of(a, caller), writing)), None)
     statement = file.statement(call)
     if passed is None or statement is None:
         return None
@@ -129,7 +127,10 @@ def _read_by(writing: Writing, caller: FrameType, as_new: bool, sure: Any) -> Ev
         return None
     if isinstance(passed, ast.Name):
         reads = next_reads(caller, passed.id)
-        read = reads[0].place if reads else None
+        each = None if reads or not writing.seen else _given_to_each(file, call, passed)
+        read = reads[0].place if reads else file.place(passed, at) if each is not None else None
+        if isinstance(each, ast.For):
+            sure = "possible"  # it may be what moves on from one to the next
     else:
         read = _read_behind(file, call, passed, at)
         if root_name(passed) in ("self", "cls"):
@@ -142,8 +143,31 @@ def _read_by(writing: Writing, caller: FrameType, as_new: bool, sure: Any) -> Ev
     )  # fmt: skip
 
 
-def _has_memory(value: Any, memory: int | None) -> bool:
-    return is_tensor(value) and memory_of(value) == memory
+def _given_to_each(file: syntax.File, call: ast.Call, passed: ast.Name) -> ast.AST | None:
+    """`[member(x) for member in members]`: the loop that gives one value to several, each of which changes it."""
+    called = root_name(call.func)
+    for around in file.up(call):
+        if isinstance(around, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            targets = [generator.target for generator in around.generators]
+        elif isinstance(around, ast.For):
+            targets = [around.target]
+        elif isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return None
+        else:
+            continue
+        if any(syntax.binds_target(target, passed.id) for target in targets):
+            return None
+        if any(syntax.binds_target(target, called) for target in targets):
+            return around
+    return None
+
+
+def _has_memory(value: Any, writing: Writing) -> bool:
+    """A tensor of the same storage, or an array of which the written tensor was made."""
+    if is_tensor(value):
+        return memory_of(value) == memory_of(writing.tensor)
+    extent = extent_of(value) if holds_arrays(type(value)) else None
+    return extent is not None and writing.extent is not None and extent.meets(writing.extent)
 
 
 def _read_behind(file: syntax.File, call: ast.Call, passed: ast.expr, at: Place) -> Place | None:

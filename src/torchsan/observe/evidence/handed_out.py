@@ -142,6 +142,9 @@ def _came_from_a_call(frame: FrameType, name: str) -> bool:
     file = syntax.file_of(at.path)
     node = file.at(at) if file else None
     found = syntax.binding(file, file.function(node), name, at.line) if file and node is not None else None
+    if file and node is not None and found is not None and isinstance(found[1], ast.Name):
+        # `current = ahead`, and it is `ahead` that came from there.
+        found = syntax.binding(file, file.function(node), found[1].id, found[0].lineno)
     if found is None or not isinstance(found[0], ast.Assign) or not isinstance(found[1], ast.Call):
         return False
     function = found[1].func

@@ -13,6 +13,7 @@ from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence import ownmade
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.evidence.stored import Stored
+from torchsan.observe.foreign_writes import lines_that_write
 from torchsan.observe.holders.classes import bases_of, defaults_of
 from torchsan.observe.holders.extents import Extent, contents, extent_of
 from torchsan.observe.holders.manner import Manner
@@ -20,10 +21,12 @@ from torchsan.observe.holders.resolving import root_name, value_of
 from torchsan.observe.holders.slots import Census, Holding, Step
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import is_a
+from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import Site, place_in
 from torchsan.observe.tensors import memory_of
+
+MAX_HANDED = 4_096
 
 
 class Outliving:
@@ -112,18 +115,29 @@ class Outliving:
 
     # -- memory that NumPy writes --------------------------------------------------------------------
 
+    def came_again(self, tensor: Any, site: Site) -> bool:
+        """Have these bytes been handed over here before, and do they hold other values now?"""
+        extent = extent_of(tensor)
+        if extent is None:
+            return False
+        if len(self._handed) >= MAX_HANDED:
+            self._handed.clear()
+        now, before = contents(tensor), self._handed.get((id(site), extent))
+        self._handed[id(site), extent] = now
+        return before is not None and now is not None and now != before
+
     def handed_out(self, tensor: Any, site: Site, how: str, census: Census, frames: list[FrameType]) -> Iterator[Event]:
         """Stored bytes come by again, changed, and the function that hands them over changes them each time."""
         extent = extent_of(tensor)
         if extent is None or not frames:
             return
-        now, before = contents(tensor), self._handed.get((id(site), extent))
-        self._handed[id(site), extent] = now
-        if before is None or now is None or now == before:
-            return
         name = root_name(_argument_at(site))
         line = _augmented(site, name)
         others = [h for h in census.of(extent) if h.step.outlives and h.extent != extent]
+        if line is None:
+            # An argument of the function, which works on it under the name that it has as an array.
+            line = _changed_as_array(site, how) if _is_given(name, frames[0]) else None
+            others = [h for h in census.of(extent) if h.step.root.frame is not frames[0] and h.step.above is not None]
         if line is not None and others:
             write = Write("numpy", "foreign", Line(line))
             stored, function = stored_at(others[0].step, frames), frames[0].f_code.co_qualname
@@ -169,6 +183,22 @@ def _augmented(site: Site, name: str) -> Place | None:
     for inner in file.within(file.function(node)):
         if isinstance(inner, ast.AugAssign) and root_name(inner.target) == name:
             return file.place(inner, site.place)
+    return None
+
+
+def _is_given(name: str, frame: FrameType) -> bool:
+    """Is it an argument, and a tensor? What is an array to begin with is rather the function's to work with."""
+    code = frame.f_code
+    return name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] and is_tensor(local_names(frame)[name])
+
+
+def _changed_as_array(site: Site, how: str) -> Place | None:
+    """`out = np.asarray(rewards)`, and below `out[t] += gain * out[t + 1]`."""
+    file = syntax.file_of(site.place.path)
+    for place in lines_that_write(site.place, how) if file is not None else ():
+        node = file.at(place) if file is not None else None
+        if isinstance(node, ast.AugAssign) and place.line > site.place.line:
+            return place
     return None
 
 

@@ -125,7 +125,8 @@ class Stored:
         if writing.extent is None or writing.top.f_code.co_name == "<module>" or _onto_itself(writing):
             return
         others = [h for h in _others(writing) if h.step.outlives]
-        # The stored tensor itself may be handed in to be changed; a view of it is rather handed in for its values.
+        # The stored tensor itself may be handed in to be changed; a view of it is rather handed in for its values, and
+        # so is what a data loader has asked for.
         own_name = written.id if isinstance(written, ast.Name) else ""
         handed_in = _is_parameter(writing, own_name) and any(h.value is writing.tensor for h in others)
         if not others or not is_tensor(writing.tensor) or is_a(writing.tensor, torch.nn.Parameter):
@@ -149,11 +150,12 @@ class Stored:
         # A variable of the function around it is the closure's own state, and addressed as such. An attribute of what a
         # loop goes over may be a state that moves on.
         own = own_name in writing.top.f_code.co_freevars
-        moves = not own_name and not ownmade.is_fetched(writing.top)
+        fetched = ownmade.is_fetched(writing.top)
+        moves = not own_name and not fetched
         yield SharedDefaultWritten(
             Memory(ast.unparse(written) if form != "global" else holding.step.path), writing.event, form,  # type: ignore[arg-type]
             writing.top.f_code.co_qualname, holding.step.path, stored_at(holding.step, writing.frames),
-            read, "possible" if counts or handed_in or own or moves else "proved",
+            read, "possible" if counts or own or moves or (handed_in and not fetched) else "proved",
         )  # fmt: skip
 
     def _by_region(self, writing: Writing) -> Iterator[Event]:

@@ -269,10 +269,15 @@ class AliasWatch:
     def handed_out(self, tensor: Any, site: Site, how: str, frame: FrameType) -> None:
         """Memory was handed to or taken from NumPy: its writes are not seen, its values are."""
         self._exposed = (site, how)
-        if self.schedule.due(("handed", site)):
+        due, again = self.schedule.due(("handed", site)), False
+        if due or self.schedule.notes():
             with self._looking():
-                census = self.look_around(frame)
-                for event in self._first(self.outliving.handed_out(tensor, site, how, census, user_frames(frame))):
+                again = self.outliving.came_again(tensor, site)
+        if due or (again and self.schedule.allows(("handed", site))):
+            with self._looking():
+                census, frames = self.look_around(frame), user_frames(frame)
+                told = self.outliving.handed_out(tensor, site, how, census, frames) if again else iter(())
+                for event in self._first(told):
                     self.recorder.emit(event)
 
     def data_set(self, tensor: torch.Tensor, value: Any, memory: int, frame: FrameType, *, again: bool) -> None:

@@ -24,6 +24,7 @@ from torchsan.observe.evidence.exchanges import Exchanges
 from torchsan.observe.evidence.operands import Operands
 from torchsan.observe.evidence.outliving import Outliving
 from torchsan.observe.evidence.proofs import WriteProof
+from torchsan.observe.evidence.put_back import PutBack
 from torchsan.observe.evidence.repeats import Repeats
 from torchsan.observe.evidence.restored import Restored
 from torchsan.observe.evidence.scene import Writing
@@ -74,6 +75,7 @@ class AliasWatch:
         self.contexts = Contexts(recorder)
         self.outliving = Outliving(recorder)
         self.operands = Operands(recorder)
+        self.put_back = PutBack(recorder, self.takings)
         self.restored = Restored(recorder, self.takings, self._last_write)
         self.repeats = Repeats(recorder, self.takings, self._last_write)
         # Lines at which another sensor has told of an alias already.
@@ -280,13 +282,16 @@ class AliasWatch:
                 for event in self._first(told):
                     self.recorder.emit(event)
 
-    def data_set(self, tensor: torch.Tensor, value: Any, memory: int, frame: FrameType, *, again: bool) -> None:
-        """`p.data = value`. `again`: the memory is the one that the parameter had."""
-        if not again:
+    def data_set(self, tensor: torch.Tensor, value: Any, memory: int, frame: FrameType, before: int | None) -> None:
+        """`p.data = value`; `before`: the memory that the parameter had."""
+        if memory != before:
             self.restored.given(tensor, memory)
-        elif self.schedule.due(("set", site_of(frame))):
+        if self.schedule.due(("set", site_of(frame))):
             with self._looking():
-                self.restored.given_again(tensor, value, frame)
+                if memory == before:
+                    self.restored.given_again(tensor, value, frame)
+                else:
+                    self.put_back.given(tensor, value, memory, before, frame)
 
     def finish(self) -> None:
         """The program has ended: look at what its modules still hold."""

@@ -15,7 +15,8 @@ from typing import Any
 from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import KeptGradient
 from torchsan.observe import expressions as syntax
-from torchsan.observe.holders.census import Holding, Step, take_census
+from torchsan.observe.holders.census import take_census
+from torchsan.observe.holders.slots import Holding, Step
 from torchsan.observe.holders.storing import PUTTING
 from torchsan.observe.names import local_names
 from torchsan.observe.recorder import Recorder

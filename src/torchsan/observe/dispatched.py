@@ -214,6 +214,7 @@ class DispatchedWrites:
         look = functools.partial(self.sensor.look, shown or op, site, tensors)
         known = _as_called(overload, args) if args is not None else None
         token = look(tensors, frame, seen) if known is None else look(known[1], frame, seen, known[2], known[0])
+        aliases.sensor_holds = 0  # `x[i] = y` is seen by a sensor in Python
         self._follow(number, site)
         return token
 

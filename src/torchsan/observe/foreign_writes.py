@@ -32,6 +32,11 @@ def lines_that_write(exposed: Place, how: str) -> list[Place]:
     return list(dict.fromkeys(found))
 
 
+def lines_that_write_by(file: syntax.File, scope: ast.AST, name: str, like: Place) -> list[Place]:
+    """The statements of this part of the file that write the array which goes by this name there."""
+    return [file.place(statement, like) for statement in _writes(file, scope, name)]
+
+
 def _names(file: syntax.File, node: ast.AST, how: str) -> list[str]:
     if how in TAKEN_IN:
         given = node.args[0] if isinstance(node, ast.Call) and node.args else None

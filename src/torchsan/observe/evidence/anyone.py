@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from types import FrameType
 
 import torch
@@ -12,13 +13,15 @@ from torchsan.model import Place
 from torchsan.model.events import AliasedSnapshot, Event, Line, Memory, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
-from torchsan.observe.holders.census import Census, Holding
 from torchsan.observe.holders.reading import next_reads, reads_elsewhere
+from torchsan.observe.holders.slots import Census, Holding
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.sites import frame_place
 from torchsan.observe.tensors import memory_of
+
+_ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 def events_of(writing: Writing) -> Iterator[Event]:
@@ -28,7 +31,8 @@ def events_of(writing: Writing) -> Iterator[Event]:
     through = {id(ancestor.value) for ancestor in writing.lineage} | {id(writing.tensor)}
     own = {id(value) for value in writing.args}
     for holding in sorted(writing.census.of(writing.target), key=_nearest):
-        owners = {step.owner for step in holding.step.up()}
+        # What lies in a container on the way is meant by whoever writes the container; another attribute is not.
+        owners = {step.owner for step in holding.step.up() if step.kind == "item"}
         if id(holding.value) in through | own or owners & through or holding.step.kind == "young":
             continue
         used = _read_of(holding, writing.frames)
@@ -47,8 +51,24 @@ def stepped(
             continue
         used = _read_of(holding, frames)
         if used is not None:
-            yield _told(holding, write, used, frames, "")
+            told = _told(holding, write, used, frames, "")
+            taking = takings.of(holding)
+            # Taken again after a step, since it is better now: a live reference would have needed no second taking.
+            sure = taking is not None and taking.retaken and _is_kept_when_better(told.taken)
+            yield replace(told, certainty="proved") if sure else told
             return
+
+
+def _is_kept_when_better(taken: Line | None) -> bool:
+    """Does the statement stand under a comparison by order?"""
+    file = syntax.file_of(taken.place.path) if taken is not None else None
+    node = file.at(taken.place) if file is not None and taken is not None else None
+    for around in file.up(node) if file is not None and node is not None else ():
+        if isinstance(around, ast.If) and any(isinstance(part, _ORDER) for part in ast.walk(around.test)):
+            return True
+        if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return False
+    return False
 
 
 def added_to(census: Census, write: Write, frames: list[FrameType]) -> Iterator[Event]:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from torchsan.model.events import Line, Memory, SharedDefaultWritten, Write
-from torchsan.observe.holders.census import Step
 from torchsan.observe.holders.manner import manner_of
+from torchsan.observe.holders.slots import Step
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.keepsakes import kept_on
 from torchsan.observe.names import local_names

@@ -11,10 +11,10 @@ import torch
 from torchsan.model.events import AliasedSnapshot, Event, Line, Memory, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
-from torchsan.observe.holders.census import Census, Holding
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.lineage import lineage
 from torchsan.observe.holders.resolving import value_of
+from torchsan.observe.holders.slots import Census, Holding
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.objects import entries_of, is_a, is_tensor, sequence_of

@@ -8,43 +8,51 @@ from __future__ import annotations
 import ast
 import sys
 import weakref
-from collections.abc import Callable
-from types import FrameType
+from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from torchsan.model import Place
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
-from torchsan.observe.holders.census import Census, Holding, Step
+from torchsan.observe.evidence import comparing
+from torchsan.observe.evidence.comparing import Comparison
+from torchsan.observe.evidence.copied_from import same_source
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.reading import Read, next_reads
 from torchsan.observe.holders.resolving import NOTHING, value_of
-from torchsan.observe.holders.storing import stored_at
+from torchsan.observe.holders.slots import Census, Holding, Step
+from torchsan.observe.holders.storing import handed_on_at, stored_at
 from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import USER, kind_of, place_in, user_frames
 from torchsan.observe.tensors import memory_of
+from torchsan.observe.writing import worth_a_look
 
 _getframe = sys._getframe
 MAX_MARKED = 2_000
-METHODS = ("__sub__", "__rsub__", "sub", "subtract", "dist")
-DISTANCES: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (torch, ("sub", "subtract", "dist", "cdist", "cosine_similarity")),
-    (F, ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cosine_similarity", "pairwise_distance", "kl_div")),
-)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Written memory that several slots hold."""
+
+    write: Write
+    # Where the second slot was filled.
+    step: Step
+    # Known weakly: while it lives, nothing else has its memory.
+    tensor: weakref.ref[Any]
 
 
 class Operands:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        # Written memory that several slots hold: by what it was written, and where the second slot was filled.
-        # The tensor is known weakly: while it lives, nothing else has its memory.
-        self._marked: dict[int, tuple[Write, Step, weakref.ref[Any]]] = {}
-        # Pairs of write and read that were told: each side of a difference leads to the same one.
-        self._told: set[tuple[Place | None, str, int]] = set()
+        self._marked: dict[int, _Mark] = {}
+        self._visits: dict[tuple[CodeType, int], int] = {}
+        # Reads that were told: each side of a difference leads to the same one, and so does every write before it.
+        self._told: set[tuple[str, int]] = set()
         self._watching = False
 
     # -- marking ------------------------------------------------------------------------------------
@@ -61,7 +69,7 @@ class Operands:
             if holding.extent in extents:  # an array counts by its address
                 groups.setdefault(holding.extent, []).append(holding)
         for extent, group in groups.items():
-            if len(group) >= 2:
+            if len({holding.slot for holding in group}) >= 2:
                 self._several(group, extents[extent], written[extents[extent]])
 
     def _several(self, group: list[Holding], memory: int, write: Write) -> None:
@@ -71,7 +79,7 @@ class Operands:
             group, key=lambda h: (h.step.kind != "item", h.step.kind != "local", is_a(h.value, torch.nn.Parameter))
         )
         live = next((h.value for h in group if is_tensor(h.value) and memory_of(h.value) == memory), kept.value)
-        self._marked[memory] = (write, kept.step.without_frames(), weakref.ref(live))
+        self._marked[memory] = _Mark(write, kept.step.without_frames(), weakref.ref(live))
         self._watch()
         for holding in group:
             self._differences(holding, group, write)
@@ -102,53 +110,67 @@ class Operands:
         if self._watching:
             return
         self._watching = True
-        patches = self.recorder.patches
-        for name in METHODS:
-            patches.set(torch.Tensor, name, self._wrapped(getattr(torch.Tensor, name)))
-        for owner, names in DISTANCES:
-            for name in names:
-                patches.set(owner, name, self._wrapped(getattr(owner, name)))
-
-    def _wrapped(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def function(*args: Any, **kwargs: Any) -> Any:
-            if len(args) >= 2 and is_tensor(args[0]) and is_tensor(args[1]):
-                self._compared(args[0], args[1], _getframe(1))
-            return original(*args, **kwargs)
-
-        function.__name__ = getattr(original, "__name__", "function")
-        function.__doc__ = original.__doc__
-        function.__wrapped__ = original  # type: ignore[attr-defined]
-        return function
+        comparing.watch(self.recorder.patches, self._compared)
 
     @shield
-    def _compared(self, one: torch.Tensor, other: torch.Tensor, frame: FrameType) -> None:
+    def _compared(self, one: torch.Tensor, other: torch.Tensor, kind: Comparison) -> None:
         if not self.recorder.active or self.recorder.paused or self.recorder.backward is not None:
             return
+        frame = _getframe(3)  # who compares
         # Two tensors that were made of one array have a storage each; they are one by their address.
-        memory = next((m for m in map(memory_of, (one, other)) if m in self._marked), None)
-        marked = self._marked.get(memory) if memory is not None else None
-        if marked is None or memory_of(marked[2]()) != memory:
+        marked = self._mark_of(one) or self._mark_of(other)
+        if marked is None:
+            if kind == "distance":
+                self._copies_compared(one, other, frame)
             return
         # `x[:, None] - x[None, :]` has one memory on both sides, and compares each with all others.
         if extent_of(one) != extent_of(other) or one.shape != other.shape:
             return
         frames = user_frames(frame, 1)
-        if not frames:
+        sides = comparing.operands(frames[0]) if frames else None
+        if sides is None:
             return
-        texts = _operand_texts(frames[0])
-        if texts is None or texts[0] == texts[1]:
+        texts = [ast.unparse(syntax.receiver(side)) for side in sides]
+        if texts[0] == texts[1]:
             return
-        write, step, _ = marked
-        taken = stored_at(step, user_frames(frame))
-        place = place_in(frames[0].f_code, frames[0].f_lasti)
-        direct = kind_of(frame.f_code) == USER
-        self._tell(texts[1], texts[0], taken, write, place, "proved" if direct else "possible")
+        sure = kind_of(frame.f_code) == USER and (kind != "equality" or comparing.decides(frames[0]))
+        self._told_at(frames[0], texts[1], texts[0], marked, "proved" if sure else "possible")
+
+    def _mark_of(self, tensor: Any) -> _Mark | None:
+        memory = memory_of(tensor)
+        found = self._marked.get(memory) if memory is not None else None
+        return found if found is not None and memory_of(found.tensor()) == memory else None
+
+    def _copies_compared(self, one: torch.Tensor, other: torch.Tensor, frame: FrameType) -> None:
+        """A difference of copies that were both made of what is one memory by now."""
+        visits = self._visits.get((frame.f_code, frame.f_lasti), 0)
+        self._visits[frame.f_code, frame.f_lasti] = visits + 1
+        if not worth_a_look(visits) or kind_of(frame.f_code) != USER or one.shape != other.shape:
+            return
+        sides = comparing.operands(frame)
+        found = same_source(one, other, sides, frame) if sides is not None else None
+        marked = self._mark_of(found[2]) if found is not None else None
+        if found is not None and marked is not None:
+            self._told_at(frame, found[1], found[0], marked, "proved")
+
+    def _told_at(self, frame: FrameType, name: str, other: str, marked: _Mark, sure: Sure) -> None:
+        frames, taken = user_frames(frame), None
+        if marked.step.kind != "item":
+            # What an attribute keeps for the next time; a local name beside it stands for what is new.
+            sides = sorted((ast.parse(text, mode="eval").body for text in (name, other)), key=_is_name)
+            taken = next((line for side in sides if (line := handed_on_at(side, frames)) is not None), None)
+        taken = taken or stored_at(marked.step, frames)
+        self._tell(name, other, taken, marked.write, place_in(frame.f_code, frame.f_lasti), sure)
 
     def _tell(self, name: str, other: str, taken: Line | None, write: Write, at: Place, sure: Sure) -> None:
-        key = (write.line.place if write.line is not None else None, at.path, at.line)
+        key = (at.path, at.line)
         if key not in self._told:
             self._told.add(key)
             self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, Line(at), "operand", other, certainty=sure))
+
+
+def _is_name(side: ast.expr) -> bool:
+    return isinstance(side, ast.Name)
 
 
 def _line_number(line: Line | None) -> int:
@@ -182,20 +204,3 @@ def _memory_value(node: ast.expr, read: Read, frame: FrameType) -> Any:
             expression = syntax.receiver(found[1])
     value = value_of(expression, frame)
     return None if value is NOTHING else value
-
-
-def _operand_texts(frame: FrameType) -> tuple[str, str] | None:
-    place = place_in(frame.f_code, frame.f_lasti)
-    file = syntax.file_of(place.path)
-    node = file.at(place) if file else None
-    if isinstance(node, ast.BinOp):
-        pair: list[ast.expr] = [node.left, node.right]
-    elif isinstance(node, ast.Call):
-        method = isinstance(node.func, ast.Attribute) and len(node.args) == 1
-        pair = [node.func.value, node.args[0]] if method else list(node.args[:2])  # type: ignore[attr-defined]
-    else:
-        return None
-    if len(pair) < 2:
-        return None
-    first, second = (ast.unparse(syntax.receiver(part)) for part in pair)
-    return first, second

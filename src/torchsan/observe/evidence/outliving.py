@@ -10,18 +10,23 @@ from typing import Any
 from torchsan.model import Place
 from torchsan.model.events import Event, Line, Memory, SharedDefaultWritten, Sure, Write
 from torchsan.observe import expressions as syntax
+from torchsan.observe.evidence import ownmade
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.evidence.stored import Stored
-from torchsan.observe.holders.census import Census, Holding, Step, bases_of, defaults_of
+from torchsan.observe.foreign_writes import lines_that_write
+from torchsan.observe.holders.classes import bases_of, defaults_of
 from torchsan.observe.holders.extents import Extent, contents, extent_of
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.resolving import root_name, value_of
+from torchsan.observe.holders.slots import Census, Holding, Step
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import is_a
+from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import Site, place_in
 from torchsan.observe.tensors import memory_of
+
+MAX_HANDED = 4_096
 
 
 class Outliving:
@@ -47,7 +52,7 @@ class Outliving:
 
     def after(self, writing: Writing) -> None:
         """Remember what was left."""
-        if writing.manner is Manner.REPLACED:
+        if _forgets(writing):
             self._resets.add(writing.site)
         self.stored.after(writing)
 
@@ -61,7 +66,7 @@ class Outliving:
             if user is None:
                 yield from self._kept_default(step, writing)
                 continue
-            scratch = writing.manner is Manner.REPLACED or self._reset_before(writing)
+            scratch = _forgets(writing) or self._reset_before(writing)
             sure: Sure = "possible" if scratch else "proved"
             if writing.seen >= 1 or sure == "possible":
                 yield SharedDefaultWritten(
@@ -86,7 +91,7 @@ class Outliving:
         for holding in self._held_by(writing, "class"):
             step = next(s for s in holding.step.up() if s.kind == "class")
             receiver = value_of(ast.Name(root_name(writing.written), ast.Load()), writing.top)
-            if writing.manner is Manner.REPLACED or is_a(receiver, type) or self._reset_before(writing):
+            if _forgets(writing) or is_a(receiver, type) or self._reset_before(writing):
                 continue
             owner = next((cls for cls in bases_of(type(receiver)) if id(cls) == step.owner), None)
             if owner is not None:
@@ -110,18 +115,29 @@ class Outliving:
 
     # -- memory that NumPy writes --------------------------------------------------------------------
 
+    def came_again(self, tensor: Any, site: Site) -> bool:
+        """Have these bytes been handed over here before, and do they hold other values now?"""
+        extent = extent_of(tensor)
+        if extent is None:
+            return False
+        if len(self._handed) >= MAX_HANDED:
+            self._handed.clear()
+        now, before = contents(tensor), self._handed.get((id(site), extent))
+        self._handed[id(site), extent] = now
+        return before is not None and now is not None and now != before
+
     def handed_out(self, tensor: Any, site: Site, how: str, census: Census, frames: list[FrameType]) -> Iterator[Event]:
         """Stored bytes come by again, changed, and the function that hands them over changes them each time."""
         extent = extent_of(tensor)
         if extent is None or not frames:
             return
-        now, before = contents(tensor), self._handed.get((id(site), extent))
-        self._handed[id(site), extent] = now
-        if before is None or now is None or now == before:
-            return
         name = root_name(_argument_at(site))
         line = _augmented(site, name)
         others = [h for h in census.of(extent) if h.step.outlives and h.extent != extent]
+        if line is None:
+            # An argument of the function, which works on it under the name that it has as an array.
+            line = _changed_as_array(site, how) if _is_given(name, frames[0]) else None
+            others = [h for h in census.of(extent) if h.step.root.frame is not frames[0] and h.step.above is not None]
         if line is not None and others:
             write = Write("numpy", "foreign", Line(line))
             stored, function = stored_at(others[0].step, frames), frames[0].f_code.co_qualname
@@ -135,6 +151,11 @@ class Outliving:
             # The default of a method is the function's, not an attribute of its class.
             if next((step.kind for step in holding.step.up() if step.kind in ("default", "class")), "") == kind:
                 yield holding
+
+
+def _forgets(writing: Writing) -> bool:
+    """Is nothing left of what was there? `state.copy_(step(x, state))` goes on from it."""
+    return writing.manner is Manner.REPLACED and not ownmade.is_made_of_itself(writing)
 
 
 def _kept_by_several(writing: Writing) -> bool:
@@ -162,6 +183,22 @@ def _augmented(site: Site, name: str) -> Place | None:
     for inner in file.within(file.function(node)):
         if isinstance(inner, ast.AugAssign) and root_name(inner.target) == name:
             return file.place(inner, site.place)
+    return None
+
+
+def _is_given(name: str, frame: FrameType) -> bool:
+    """Is it an argument, and a tensor? What is an array to begin with is rather the function's to work with."""
+    code = frame.f_code
+    return name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] and is_tensor(local_names(frame)[name])
+
+
+def _changed_as_array(site: Site, how: str) -> Place | None:
+    """`out = np.asarray(rewards)`, and below `out[t] += gain * out[t + 1]`."""
+    file = syntax.file_of(site.place.path)
+    for place in lines_that_write(site.place, how) if file is not None else ():
+        node = file.at(place) if file is not None else None
+        if isinstance(node, ast.AugAssign) and place.line > site.place.line:
+            return place
     return None
 
 

@@ -62,6 +62,33 @@ def numbers(writing: Writing) -> tuple[object, ...] | None:
     return None
 
 
+def is_made_of_itself(writing: Writing) -> bool:
+    """Was what the line puts there computed from what was there, as far as names tell?"""
+    file, node, written = writing.file, writing.node, writing.written
+    if file is None or node is None or written is None or writing.site.library is not None:
+        return False
+    own, function = ast.unparse(written), file.function(node)
+    todo = list(_operands(node))
+    statement = file.statement(node)
+    if isinstance(node, ast.Subscript) and isinstance(statement, ast.Assign):
+        todo.append(statement.value)
+    met: set[str] = set()
+    for _ in range(MAX_BINDINGS):
+        if not todo:
+            return False
+        for part in ast.walk(todo.pop()):
+            if not isinstance(part, (ast.Name, ast.Attribute)):
+                continue
+            if ast.unparse(part) == own:
+                return True
+            if isinstance(part, ast.Name) and part.id not in met:
+                met.add(part.id)
+                found = syntax.binding(file, function, part.id, writing.site.place.line)
+                if found is not None and isinstance(found[0], (ast.Assign, ast.AnnAssign)):
+                    todo.append(found[1])
+    return False
+
+
 def _operands(node: ast.AST | None) -> Iterator[ast.expr]:
     if isinstance(node, ast.AugAssign):
         yield node.value

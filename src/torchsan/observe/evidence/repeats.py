@@ -15,11 +15,11 @@ from torchsan import compat
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence.scene import Writing
-from torchsan.observe.holders.census import Census, Holding, Step
 from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import reads_elsewhere
+from torchsan.observe.holders.slots import Census, Holding, Step
 from torchsan.observe.holders.storing import homes_of, stored_at
-from torchsan.observe.holders.takings import Takings, by_extent, differed
+from torchsan.observe.holders.takings import Takings, by_extent, differed, rewritten
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_a
 from torchsan.observe.recorder import Recorder
@@ -38,8 +38,9 @@ class Repeats:
         self.last_write = last_write
         # In what manner each memory was last written, since that tells a history from a shared accumulator.
         self.manners: dict[int, Manner] = {}
-        # Memory that objects in a container write through attributes of their own: shared by them, not kept of them.
-        self._resources: set[int] = set()
+        # Memory that objects write through attributes of their own, and these objects: in a container they share it,
+        # and did not keep it.
+        self._resources: set[tuple[int, int]] = set()
         self._told: set[tuple[object, ...]] = set()
         # The statements that were told to store one memory again and again, and the memories that they stored.
         self._causes: set[tuple[str, int, int]] = set()
@@ -54,13 +55,17 @@ class Repeats:
                 self._judge(group, census, frames, writing)
 
     def _judge(self, group: list[Holding], census: Census, frames: list[FrameType], writing: Writing | None) -> None:
+        extent = group[0].extent
+        grads = any(h.step.kind == "grad" and h.extent == extent for h in census.holdings)
         siblings: dict[tuple[object, ...], list[Holding]] = {}
         for holding in group:
             siblings.setdefault(_family(holding), []).append(holding)
         for family in siblings.values():
-            pair = self._different(family)
+            pair = self._different(family, grads)
             if pair is not None:
-                shared = memory_of(pair[0].value) in self._resources and _below_an_object(pair[0])
+                # Modules of one memory are told as such; and what objects write themselves they may well share.
+                shared = is_a(pair[0].value, torch.nn.Parameter) or any(map(self._is_resource, pair))
+                shared = shared and _below_an_object(pair[0])
                 self._tell(pair, len(family), census, frames, writing, "possible" if shared else "proved")
                 return
             if writing is not None and len(family) >= 2:
@@ -83,14 +88,22 @@ class Repeats:
         for holding in census.of(writing.extent):
             for step in holding.step.up():
                 if step.kind == "attribute" and step.owner in own and step.key in named:
-                    self._resources.add(memory)
+                    self._resources.add((memory, step.owner))
 
-    def _different(self, family: list[Holding]) -> tuple[Holding, Holding] | None:
-        """Two slots whose memory held different values when they were filled."""
+    def _is_resource(self, holding: Holding) -> bool:
+        """Has the object in the container that holds this memory written it itself?"""
+        memory = memory_of(holding.value)
+        return memory is not None and any((memory, step.owner) in self._resources for step in holding.step.up())
+
+    def _different(self, family: list[Holding], grads: bool = False) -> tuple[Holding, Holding] | None:
+        """Two slots whose memory held different values when they were filled.
+
+        A gradient is zero each time before it is added to: of those it counts that they have been written since.
+        """
         known = [(h, taking) for h in family if (taking := self.takings.of(h)) is not None]
         known.sort(key=lambda pair: pair[1].tick)
         for (one, early), (other, late) in pairwise(known):
-            if differed(early, late):
+            if differed(early, late) or (grads and rewritten(early, late)):
                 return one, other
         return None
 

@@ -16,11 +16,11 @@ from torchsan.model.events import Line, Write
 from torchsan.observe import expressions as syntax
 from torchsan.observe.compiled.lines import LineSite
 from torchsan.observe.constructors import constructor_of
-from torchsan.observe.holders.census import Census
 from torchsan.observe.holders.extents import Extent, contents, extent_of
 from torchsan.observe.holders.lineage import Ancestor, lineage
 from torchsan.observe.holders.manner import Manner, manner_of
 from torchsan.observe.holders.resolving import value_of
+from torchsan.observe.holders.slots import Census
 from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.refusals import callers_of, whole_statement, written_name
 from torchsan.observe.sites import Site, frame_place

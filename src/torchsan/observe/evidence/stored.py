@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 import torch
 
 from torchsan.model.events import Event, Memory, SharedDefaultWritten
-from torchsan.observe.evidence import callers, ownmade
+from torchsan.observe.evidence import ownmade
+from torchsan.observe.evidence.arguments import manner_for_caller
+from torchsan.observe.evidence.samples import goes_by, handed_on_at
 from torchsan.observe.evidence.scene import Writing, call_of
-from torchsan.observe.holders.census import Holding
 from torchsan.observe.holders.extents import Extent, contents, extent_of, version_of
 from torchsan.observe.holders.manner import SETTLED, Manner, signature
-from torchsan.observe.holders.reading import next_reads
 from torchsan.observe.holders.resolving import root_name, value_of
+from torchsan.observe.holders.slots import Holding
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.objects import is_a, is_exactly, is_tensor
 from torchsan.observe.recorder import Recorder
@@ -23,6 +24,10 @@ from torchsan.observe.sites import Site
 from torchsan.observe.tensors import memory_of
 
 MAX_VISITS = 4096
+# Of memory that is written in more stretches than these, none is followed into another.
+MAX_STRETCHES = 64
+# What a stretch holds of which another line has written a part since.
+TOUCHED = object()
 # How many ways to change the same bytes are told apart.
 MAX_WAYS = 16
 
@@ -48,7 +53,9 @@ class Stored:
         self._fed: set[Site] = set()
         self._visits: dict[tuple[int, Extent], _Visit] = {}
         # What each stretch of memory held when an observed write had been made.
-        self._left: dict[Extent, int | None] = {}
+        self._left: dict[Extent, object] = {}
+        # The stretches of each memory of which that is known.
+        self._within: dict[int | None, dict[Extent, None]] = {}
         # Memoised tables whose places were all equal when they were first met, as those of a counter are.
         self._uniform: dict[Extent, bool] = {}
 
@@ -56,7 +63,7 @@ class Stored:
         """A line that transforms stored memory through a name of its own is looked at again and again."""
         if writing.manner not in (Manner.TRANSFORMED, Manner.EDITED, Manner.ACCUMULATED):
             return False
-        others = list(_others(writing)) if isinstance(writing.written, ast.Name) else []
+        others = list(_others(writing)) if goes_by(writing) is not None else []
         # Parameters are there to be changed.
         return any(h.step.outlives for h in others) and not any(is_a(h.value, torch.nn.Parameter) for h in others)
 
@@ -67,14 +74,19 @@ class Stored:
     def after(self, writing: Writing) -> None:
         """Remember what was left."""
         if _onto_itself(writing):
+            self._pure.add(writing.site)  # what changed it came before
             return
         brings_none = writing.manner.of_the_value or _augments_places(writing) or ownmade.numbers(writing) is not None
         (self._pure if brings_none else self._fed).add(writing.site)
-        if writing.extent is None or not isinstance(writing.written, ast.Name):
+        if writing.extent is None:
+            return
+        self._touch(writing)
+        if goes_by(writing) is None:
             return
         if len(self._visits) >= MAX_VISITS:
             self._visits.clear()
             self._left.clear()
+            self._within.clear()
         now, operands = contents(writing.tensor), _operands(writing)
         visit = self._visits.setdefault((id(writing.site), writing.extent), _Visit(None, False))
         visit.operands, visit.changed = operands, now != writing.before
@@ -83,32 +95,50 @@ class Stored:
         if visit.changed and len(visit.found) < MAX_WAYS:
             visit.found.add(writing.before)
         self._left[writing.extent] = now
+        self._within.setdefault(memory_of(writing.tensor), {})[writing.extent] = None
+
+    def _touch(self, writing: Writing) -> None:
+        """Stretches that meet what is written are not what they were left as; by whom they changed is known.
+
+        A line that writes now this part and now that one makes other values of the whole each time.
+        """
+        stretches, one_part = self._within.get(memory_of(writing.tensor), {}), _is_of_one_part(writing)
+        for extent in list(stretches) if len(stretches) <= MAX_STRETCHES else ():
+            own = writing.extent
+            if own is not None and own != extent and (own.covers(extent) or (one_part and own.meets(extent))):
+                self._left[extent] = TOUCHED
+
+    def _is_as_left(self, writing: Writing) -> bool:
+        """Does the memory hold what a line that was looked at has left there?"""
+        left = self._left.get(writing.extent) if writing.extent is not None else None
+        return writing.before is not None and (left is TOUCHED or writing.before == left)
 
     def events_of(self, writing: Writing) -> Iterator[Event]:
         """What is to be told if the write changes values."""
-        written = writing.written
-        if not isinstance(written, ast.Name) or writing.extent is None or writing.manner is Manner.REPLACED:
+        written = goes_by(writing)
+        if written is None or writing.extent is None or writing.manner is Manner.REPLACED:
             return
         told = list(self._through_a_name(writing, written))
         yield from told or (self._by_region(writing) if writing.compiled else ())
 
-    def _through_a_name(self, writing: Writing, written: ast.Name) -> Iterator[Event]:
+    def _through_a_name(self, writing: Writing, written: ast.Name | ast.Attribute) -> Iterator[Event]:
         if writing.extent is None or writing.top.f_code.co_name == "<module>" or _onto_itself(writing):
             return
         others = [h for h in _others(writing) if h.step.outlives]
-        # The stored tensor itself may be handed in to be changed; a view of it is rather handed in for its values.
-        handed_in = _is_parameter(writing, written.id) and any(h.value is writing.tensor for h in others)
+        # The stored tensor itself may be handed in to be changed; a view of it is rather handed in for its values, and
+        # so is what a data loader has asked for.
+        own_name = written.id if isinstance(written, ast.Name) else ""
+        handed_in = _is_parameter(writing, own_name) and any(h.value is writing.tensor for h in others)
         if not others or not is_tensor(writing.tensor) or is_a(writing.tensor, torch.nn.Parameter):
             return
-        # What a loop does channel by channel is read behind it.
-        reads = next_reads(writing.top, written.id, after_loops=True)
-        holding = min(others, key=lambda h: (h.step.kind == "local", h.step.depth))
+        read = handed_on_at(writing, written)
+        holding = min(others, key=lambda h: (h.step.root.frame is writing.top, h.step.depth))
         cached = "cache" in {s.kind for s in holding.step.up()}
         # A view that a function is given and hands back changed: what it is changed by need not be the same each time.
-        given = _is_parameter(writing, written.id) and not handed_in
-        manner = callers.manner_for_caller(writing) if given else writing.manner
+        given = _is_parameter(writing, own_name) and not handed_in
+        manner = manner_for_caller(writing) if given else writing.manner
         of_the_value = manner.of_the_value or self._sample(writing, holding)
-        if not reads or not (cached or of_the_value) or (cached and self._reset_before(writing)):
+        if read is None or not (cached or of_the_value) or (cached and self._reset_before(writing)):
             return
         counts = _counts(writing) and not (cached and not self._is_uniform(holding))
         before = self._visits.get((id(writing.site), writing.extent))
@@ -117,12 +147,15 @@ class Stored:
         if not (cached or self._again(writing, before) or (given and self._left_alone(writing, before))):
             return
         form = "cache" if cached else "global" if holding.step.kind == "global" else "stored"
-        # A variable of the function around it is the closure's own state, and addressed as such.
-        own = written.id in writing.top.f_code.co_freevars
+        # A variable of the function around it is the closure's own state, and addressed as such. An attribute of what a
+        # loop goes over may be a state that moves on.
+        own = own_name in writing.top.f_code.co_freevars
+        fetched = ownmade.is_fetched(writing.top)
+        moves = not own_name and not fetched
         yield SharedDefaultWritten(
-            Memory(written.id if form != "global" else holding.step.path), writing.event, form,  # type: ignore[arg-type]
+            Memory(ast.unparse(written) if form != "global" else holding.step.path), writing.event, form,  # type: ignore[arg-type]
             writing.top.f_code.co_qualname, holding.step.path, stored_at(holding.step, writing.frames),
-            reads[0].place, "possible" if counts or handed_in or own else "proved",
+            read, "possible" if counts or own or moves or (handed_in and not fetched) else "proved",
         )  # fmt: skip
 
     def _by_region(self, writing: Writing) -> Iterator[Event]:
@@ -131,13 +164,13 @@ class Stored:
         before = self._visits.get((id(writing.site), writing.extent))  # type: ignore[arg-type]
         if not others or before is None or not before.changed or is_a(writing.tensor, torch.nn.Parameter):
             return
-        if writing.before is None or writing.before != self._left.get(writing.extent):  # type: ignore[arg-type]
+        if not self._is_as_left(writing):
             return
         # The innermost frame may be code that the compiler wrote, which stands at no call.
         called = next((found for frame in writing.frames if (found := call_of(frame)) is not None), None)
         if called is None or isinstance(called[1].parents.get(called[0]), ast.Expr):
             return  # called for what it does
-        holding = min(others, key=lambda h: (h.step.kind == "local", h.step.depth))
+        holding = min(others, key=lambda h: (h.step.root.frame is writing.top, h.step.depth))
         yield SharedDefaultWritten(
             Memory(root_name(writing.written)), writing.event, "stored", writing.place.function, holding.step.path,
             stored_at(holding.step, writing.frames), called[2], "possible",
@@ -158,15 +191,13 @@ class Stored:
             since = before.ways[operands]
         else:
             return False
-        if writing.before is None or writing.before != self._left.get(writing.extent):
-            return False
-        return self._nothing_came_in(writing, since)
+        return self._is_as_left(writing) and self._nothing_came_in(writing, since)
 
     def _left_alone(self, writing: Writing, before: _Visit) -> bool:
         """Nobody but such lines has written the bytes since this line changed them last."""
         if not before.changed or writing.op in SETTLED or not _has_value(writing):
             return False
-        return writing.before is not None and writing.before == self._left.get(writing.extent)  # type: ignore[arg-type]
+        return self._is_as_left(writing)
 
     def _nothing_came_in(self, writing: Writing, since: int | None) -> bool:
         """Since that visit only lines that bring in no data have written the memory."""
@@ -191,6 +222,15 @@ class Stored:
                 self._uniform.clear()
             known = self._uniform[holding.extent] = _all_equal(holding.value)
         return known
+
+
+def _is_of_one_part(writing: Writing) -> bool:
+    """`points[..., 0] /= width`: the part that is written stands in the source."""
+    node = writing.node
+    target = node.target if isinstance(node, ast.AugAssign) else None
+    if not isinstance(target, ast.Subscript):
+        return False
+    return not any(isinstance(part, (ast.Name, ast.Call, ast.Attribute)) for part in ast.walk(target.slice))
 
 
 def _all_equal(value: object) -> bool:

@@ -11,8 +11,9 @@ import torch
 
 from torchsan.model.events import AliasedSnapshot, Event, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
-from torchsan.observe.holders.census import Census, Step, is_opened
+from torchsan.observe.holders.classes import is_opened
 from torchsan.observe.holders.extents import Extent, extent_of
+from torchsan.observe.holders.slots import Census, Step
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import attributes_of, entries_of, is_a, tensors_of

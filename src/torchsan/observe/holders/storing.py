@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Iterator
-from types import FrameType
+from types import FrameType, ModuleType
 
 from torchsan.model import Place
 from torchsan.model.events import Line
+from torchsan.model.source import shown_path
 from torchsan.observe import expressions as syntax
-from torchsan.observe.holders.census import Holding, Step, bases_of
+from torchsan.observe.holders.classes import bases_of
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.resolving import value_of
-from torchsan.observe.objects import attributes_of, class_members, is_exactly
+from torchsan.observe.holders.slots import Holding, Step
+from torchsan.observe.objects import attribute_of, class_members, is_exactly
 from torchsan.observe.sites import USER, frame_place, kind_of_path
 
 PUTTING = ("append", "insert", "add", "appendleft", "extend", "update", "setdefault", "put", "push")
@@ -43,6 +45,32 @@ def stored_at(step: Step, frames: list[FrameType], *, bound: bool = True) -> Lin
         if found is not None:
             return Line(found)
     return None
+
+
+def handed_on_at(expression: ast.expr, frames: list[FrameType]) -> Line | None:
+    """Where a name or an attribute was given what had a name already: `self.best = score`, `old = self.x.detach()`."""
+    if not isinstance(expression, (ast.Name, ast.Attribute)) or not frames:
+        return None
+    place = frame_place(frames[0])
+    file = syntax.file_of(place.path)
+    node = file.at(place) if file else None
+    if file is None or node is None:
+        return None
+    scope, found = file.function(node) if isinstance(expression, ast.Name) else file.tree, None
+    for statement in file.within(scope):
+        if not isinstance(statement, ast.Assign) or not any(_is_same(one, expression) for one in statement.targets):
+            continue
+        if isinstance(syntax.receiver(statement.value), (ast.Name, ast.Attribute)):
+            found = statement
+    return Line(file.place(found, place)) if found is not None else None
+
+
+def _is_same(target: ast.expr, expression: ast.expr) -> bool:
+    if isinstance(target, ast.Name) and isinstance(expression, ast.Name):
+        return target.id == expression.id
+    return (
+        isinstance(target, ast.Attribute) and isinstance(expression, ast.Attribute) and target.attr == expression.attr
+    )
 
 
 def filled_in_this_loop(holding: Holding) -> Place | None:
@@ -85,13 +113,22 @@ def _scopes(frames: Iterable[FrameType], holder: FrameType | None) -> Iterator[t
 
 def homes_of(step: Step) -> Iterator[tuple[syntax.File, ast.AST, Place]]:
     """The files that define the classes of the objects on the way, which no frame of theirs may be running."""
+    for home in _homes(step):
+        path = attribute_of(home, "__file__")
+        file = syntax.file_of(path) if type(path) is str and kind_of_path(path) == USER else None
+        if file is not None:
+            yield file, file.tree, Place(shown_path(path), len(file.lines), 0, 0, 0, "")
+
+
+def _homes(step: Step) -> Iterator[object]:
     for one in step.up():
         owner = one.witness() if one.kind == "attribute" and one.witness is not None else None
         for cls in bases_of(type(owner)) if owner is not None else ():
-            home = attributes_of(sys.modules.get(str(class_members(cls).get("__module__")))).get("__file__")
-            file = syntax.file_of(home) if isinstance(home, str) and kind_of_path(home) == USER else None
-            if file is not None and isinstance(home, str):
-                yield file, file.tree, Place(home, len(file.lines), 0, 0, 0, "")
+            yield sys.modules.get(str(class_members(cls).get("__module__")))
+    root = step.root
+    if root.kind == "global":  # when the program has ended no frame of its module runs
+        modules = [module for module in list(sys.modules.values()) if type(module) is ModuleType]
+        yield next((module for module in modules if id(vars(module)) == root.owner), None)
 
 
 def _put_into(file: syntax.File, scope: ast.AST, name: str, key: object, near: Place) -> Place | None:

@@ -19,7 +19,7 @@ from torchsan import compat
 from torchsan.model.events import Line, Memory
 from torchsan.model.memory_events import GraphKept
 from torchsan.observe import nodes
-from torchsan.observe.holders.census import Step
+from torchsan.observe.holders.slots import Step
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.kept import carriers, holding
 from torchsan.observe.kept.carriers import Carrier, Carriers, LineKey, Origin, Reach, Walker, line_of

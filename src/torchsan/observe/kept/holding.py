@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
 
-from torchsan.observe.holders.census import Step
+from torchsan.observe.holders.slots import Step
 from torchsan.observe.kept.carriers import Carrier, Carriers, Origin
 from torchsan.observe.kept.contents import content, deep_content, is_container
 from torchsan.observe.kept.upward import Name, Upward

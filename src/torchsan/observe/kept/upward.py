@@ -19,7 +19,8 @@ from itertools import pairwise
 from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
-from torchsan.observe.holders.census import Kind, Step, defaults_of
+from torchsan.observe.holders.classes import defaults_of
+from torchsan.observe.holders.slots import Kind, Step
 from torchsan.observe.kept.contents import ITEMS, flat, is_any, is_array
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import (

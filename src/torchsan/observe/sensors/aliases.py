@@ -19,19 +19,22 @@ from torchsan import compat, compat_compile
 from torchsan.model.events import Event, GradientEdited, Line, Memory, Write
 from torchsan.observe.compiled.frames import whole_frames
 from torchsan.observe.evidence import anyone, callers, itself, twins
+from torchsan.observe.evidence.arrays import written_as_arrays
 from torchsan.observe.evidence.contexts import Contexts, context_of
 from torchsan.observe.evidence.exchanges import Exchanges
 from torchsan.observe.evidence.operands import Operands
 from torchsan.observe.evidence.outliving import Outliving
 from torchsan.observe.evidence.proofs import WriteProof
+from torchsan.observe.evidence.put_back import PutBack
 from torchsan.observe.evidence.repeats import Repeats
 from torchsan.observe.evidence.restored import Restored
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.foreign_writes import lines_that_write
-from torchsan.observe.holders.census import Census, take_census
+from torchsan.observe.holders.census import take_census
 from torchsan.observe.holders.extents import extent_of
 from torchsan.observe.holders.following import Following
 from torchsan.observe.holders.schedule import Schedule
+from torchsan.observe.holders.slots import Census
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.ledger import Stepped, Written
 from torchsan.observe.names import local_names
@@ -75,6 +78,7 @@ class AliasWatch:
         self.contexts = Contexts(recorder)
         self.outliving = Outliving(recorder)
         self.operands = Operands(recorder)
+        self.put_back = PutBack(recorder, self.takings)
         self.restored = Restored(recorder, self.takings, self._last_write)
         self.repeats = Repeats(recorder, self.takings, self._last_write)
         # Lines at which another sensor has told of an alias already.
@@ -157,9 +161,13 @@ class AliasWatch:
 
     def _take(self, writing: Writing, around: Iterable[Any] = ()) -> Census:
         young = writing.tensor if self._being_collected(writing) else None
+        # Older objects are many: once for a generator, when it has handed out something twice.
+        grown = writing.seen == 2 and any(f.f_code.co_flags & _MAKING for f in writing.frames)
         # What was written of late is looked for as well: its result may have been stored since.
         late = [storage for known in self._late.values() if (storage := known.get()) is not None]
-        return take_census(writing.frame, young=young, around=(writing.tensor, *writing.args, *around, *late))
+        return take_census(
+            writing.frame, young=young, grown=grown, around=(writing.tensor, *writing.args, *around, *late)
+        )
 
     def _look(self, writing: Writing, memory: int, take: Callable[[Writing], Census]) -> Token:
         proof = self.proof.before(writing)
@@ -208,8 +216,7 @@ class AliasWatch:
         """May a container that no name holds yet be taking what this function hands out?"""
         if not self.looks_for_young:
             return False
-        making = any(f.f_code.co_flags & _MAKING or f.f_code.co_name == "<listcomp>" for f in writing.frames)
-        return writing.seen >= 1 and (making or (writing.seen < 4 and self.schedule.spare()))
+        return writing.seen >= 1 and (_is_making(writing) or (writing.seen < 4 and self.schedule.spare()))
 
     def after(self, token: Token) -> None:
         with self._looking():
@@ -278,19 +285,27 @@ class AliasWatch:
     def handed_out(self, tensor: Any, site: Site, how: str, frame: FrameType) -> None:
         """Memory was handed to or taken from NumPy: its writes are not seen, its values are."""
         self._exposed = (site, how)
-        if self.schedule.due(("handed", site)):
+        due, again = self.schedule.due(("handed", site)), False
+        if due or self.schedule.notes():
             with self._looking():
-                census = self.look_around(frame)
-                for event in self._first(self.outliving.handed_out(tensor, site, how, census, user_frames(frame))):
+                again = self.outliving.came_again(tensor, site)
+        if due or (again and self.schedule.allows(("handed", site))):
+            with self._looking():
+                census, frames = self.look_around(frame), user_frames(frame)
+                told = self.outliving.handed_out(tensor, site, how, census, frames) if again else iter(())
+                for event in self._first(told):
                     self.recorder.emit(event)
 
-    def data_set(self, tensor: torch.Tensor, value: Any, memory: int, frame: FrameType, *, again: bool) -> None:
-        """`p.data = value`. `again`: the memory is the one that the parameter had."""
-        if not again:
+    def data_set(self, tensor: torch.Tensor, value: Any, memory: int, frame: FrameType, before: int | None) -> None:
+        """`p.data = value`; `before`: the memory that the parameter had."""
+        if memory != before:
             self.restored.given(tensor, memory)
-        elif self.schedule.due(("set", site_of(frame))):
+        if self.schedule.due(("set", site_of(frame))):
             with self._looking():
-                self.restored.given_again(tensor, value, frame)
+                if memory == before:
+                    self.restored.given_again(tensor, value, frame)
+                else:
+                    self.put_back.given(tensor, value, memory, before, frame)
 
     def finish(self) -> None:
         """The program has ended: look at what its modules still hold."""
@@ -321,7 +336,7 @@ class AliasWatch:
         if found is not None:
             return Write(found.op, "op", Line(whole_statement(found.site.place), found.site.library_place))
         if self._exposed is not None:
-            lines = lines_that_write(self._exposed[0].place, self._exposed[1])
+            lines = lines_that_write(self._exposed[0].place, self._exposed[1]) or written_as_arrays(value, census)
             return Write("numpy", "foreign", Line(lines[0])) if lines else None
         return None
 
@@ -337,6 +352,11 @@ class AliasWatch:
         write = Write(op, "op", Line(whole_statement(site.place), site.library_place))
         needed = Line(backward.place) if backward is not None else None
         self.recorder.emit(GradientEdited(Memory(written_name(site.place)), write, needed))
+
+
+def _is_making(writing: Writing) -> bool:
+    """Does a generator or a comprehension hand out one value after the other?"""
+    return any(f.f_code.co_flags & _MAKING or f.f_code.co_name == "<listcomp>" for f in writing.frames)
 
 
 def _is_argument(memory: int, frame: FrameType) -> bool:

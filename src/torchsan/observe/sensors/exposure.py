@@ -146,17 +146,17 @@ class ExposureSensor:
                 self.replaced()
                 self._data_replaced(tensor, before, _getframe(1))
             if is_a(tensor, torch.nn.Parameter) and tensor is not value:
-                self._data_set(tensor, value, _getframe(1), again)
+                self._data_set(tensor, value, _getframe(1), memory)
 
         return data
 
     @shield
-    def _data_set(self, tensor: Any, value: Any, frame: FrameType, again: bool) -> None:
+    def _data_set(self, tensor: Any, value: Any, frame: FrameType, before: int | None) -> None:
         memory = memory_of(tensor)
         if not self.recorder.active or self.recorder.paused or self.recorder.aliases is None or memory is None:
             return
         if is_plain(tensor) and is_plain(value):
-            self.recorder.aliases.data_set(tensor, value, memory, frame, again=again)
+            self.recorder.aliases.data_set(tensor, value, memory, frame, before)
 
     @shield
     def _data_replaced(self, tensor: Any, before: int, frame: FrameType) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torchsan import compat
 from torchsan.observe import expressions as syntax
 from torchsan.observe.made_from import value_of
 from torchsan.observe.names import local_names, variables
+from torchsan.observe.numbers import is_number
 from torchsan.observe.objects import attributes_of, entries_of, is_a, is_exactly, is_tensor, items_of
 from torchsan.observe.sites import frame_place, user_frames
 from torchsan.observe.tensors import memory_of
@@ -26,6 +27,8 @@ DEPTH = 3
 # So many entries of one container, and so many values in all, are looked at for one call.
 WIDTH, BUDGET = 64, 4_000
 VIEWS = ("items", "keys")
+# So many assignments are followed from what a call is given to what it was made of.
+BINDINGS = 3
 
 
 def subjects(memory: int, frame: FrameType) -> Iterator[str]:
@@ -33,7 +36,8 @@ def subjects(memory: int, frame: FrameType) -> Iterator[str]:
     frames = user_frames(frame)[:FRAMES]
     budget = [BUDGET]
     for name, value in variables(frames):
-        if not is_tensor(value):  # a plain variable may be called anything on any rank
+        # A plain variable may be called anything on any rank, and so may that of a module.
+        if not is_tensor(value) and not is_a(value, ModuleType):
             yield from _held(name, value, memory, DEPTH, budget)
     for user in frames:
         yield from keys_gone_through(user)
@@ -68,33 +72,59 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
 
 
 def keys_gone_through(frame: FrameType) -> Iterator[str]:
-    """`counts['car']` inside of `for name, n in counts.items():`, whatever is reduced there."""
+    """`counts['car']` inside of `for name, n in counts.items():`, where what is handed over was made of `n`.
+
+    What a loop only happens to stand around, as one over tasks around a training step, is not about its keys.
+    """
     place = frame_place(frame)
     file = syntax.file_of(place.path)
     call = file.at(place) if file else None
-    if file is None or call is None:
+    if file is None or not isinstance(call, ast.Call):
         return
     for around in file.up(call):
         if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             return
-        if isinstance(around, ast.For):
-            yield from _key(around.target, around.iter, frame)
-        elif isinstance(around, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-            for generator in around.generators:
-                yield from _key(generator.target, generator.iter, frame)
+        loops: list[Any] = [around] if isinstance(around, ast.For) else getattr(around, "generators", [])
+        for loop in loops:
+            key = _key(loop.target, loop.iter, frame)
+            if key is not None and _made_of(file, call, loop.target, frame):
+                yield key
 
 
-def _key(target: ast.expr, over: ast.expr, frame: FrameType) -> Iterator[str]:
+def _key(target: ast.expr, over: ast.expr, frame: FrameType) -> str | None:
     container = over
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr in VIEWS:
         container = over.func.value
         if over.func.attr == "items" and isinstance(target, ast.Tuple) and target.elts:
             target = target.elts[0]
     if not isinstance(target, ast.Name) or not _by_key(container, frame):
-        return
+        return None
     key = local_names(frame).get(target.id)
-    if is_exactly(key, (str, int)):
-        yield f"{syntax.text_of(container)}[{key!r}]"
+    return f"{syntax.text_of(container)}[{key!r}]" if is_exactly(key, (str, int)) else None
+
+
+def _made_of(file: syntax.File, call: ast.Call, target: ast.expr, frame: FrameType) -> bool:
+    """Does a number or a tensor that belongs to the loop's key go into what a call is given?"""
+    names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+    given: list[ast.AST] = [*call.args, *(keyword.value for keyword in call.keywords)]
+    for _ in range(BINDINGS):
+        for node in (node for expression in given for node in ast.walk(expression)):
+            if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+                continue
+            mentioned = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} & names
+            if mentioned and _is_data(value_of(node, frame)):
+                return True
+        plain = [node.id for expression in given for node in ast.walk(expression) if isinstance(node, ast.Name)]
+        bound = [syntax.binding(file, file.function(call), name, call.lineno - 1) for name in plain]
+        given = [found[1] for found in bound if found is not None]
+    return False
+
+
+def _is_data(value: Any) -> bool:
+    if is_tensor(value) or is_number(value):
+        return True
+    held = [item for _, item in items_of(value, WIDTH)]
+    return bool(held) and all(is_tensor(item) or is_number(item) for item in held)
 
 
 def _by_key(container: ast.expr, frame: FrameType) -> bool:

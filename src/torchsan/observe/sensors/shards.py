@@ -170,6 +170,7 @@ class ShardSensor:
                 line = Line(made.place) if made is not None else Line(step.site.place)
                 memory = Memory(type(step.optimizer).__name__)
                 self.recorder.emit(ShardTouched("replaced", memory, line, Line(known[1].place)))
+                self.replicas.explained(step.optimizer)
                 return
 
     # -- DTensor ------------------------------------------------------------------------------------

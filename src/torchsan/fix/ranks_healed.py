@@ -16,10 +16,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchsan import compat_distributed as distributed
-from torchsan.observe.flights import tensors_in
+from torchsan.observe.flights import dense, tensors_in
 from torchsan.observe.guards import guards
 from torchsan.observe.imports import when_imported
-from torchsan.observe.inflight import dense
 from torchsan.observe.patches import Patches
 
 # These look at no strides.

@@ -29,6 +29,7 @@ class TouchedInFlight:
     touched: Line
     writes: bool
     waited: bool
+    written: Line | None = None  # the first line that wrote, where `touched` only reads
 
 
 @dataclass(frozen=True, slots=True)

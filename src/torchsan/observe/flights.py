@@ -64,6 +64,8 @@ class Flight:
     row: int = -1  # its row in the ring that ranks are compared by
     # The first line that touched its memory meanwhile, and whether it wrote.
     touched: tuple[Site, bool] | None = None
+    # The first that wrote, where another line has read before.
+    written: Site | None = None
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -99,3 +101,13 @@ def _version(tensor: torch.Tensor) -> int:
 def version_of(side: Side) -> int:
     tensor = side.tensor()
     return side.version if tensor is None else _version(tensor)
+
+
+def dense(tensor: torch.Tensor) -> bool:
+    """Every element of a stretch of memory exactly once, in whatever order."""
+    expected = 1
+    for stride, size in sorted((st, sz) for sz, st in zip(tensor.shape, tensor.stride(), strict=True) if sz > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True

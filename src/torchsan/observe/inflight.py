@@ -14,7 +14,7 @@ from torchsan import compat
 from torchsan.model.events import GradientCut, Line, Memory
 from torchsan.model.parallel_events import ResultDropped, StridedCollective, TouchedInFlight
 from torchsan.observe import expressions as syntax
-from torchsan.observe.flights import Flight, Side, sides_of, tensors_in
+from torchsan.observe.flights import Flight, Side, dense, sides_of, tensors_in
 from torchsan.observe.made_from import is_made_up, made_from
 from torchsan.observe.names import name_memory
 from torchsan.observe.recorder import Recorder, shield
@@ -66,9 +66,8 @@ class InFlight:
         if members > 1 and flight.op in BY_MEMORY:
             for tensor in tensors_in(args[0] if args else None):
                 self._strided(flight, tensor, frame)
-        flight.name = (
-            name_memory(flight.outputs[0].memory, frame).name if flight.asynchronous and flight.outputs else ""
-        )
+        if flight.asynchronous and flight.outputs:
+            flight.name = name_memory(flight.outputs[0].memory, frame).name or _as_written(flight)
         if flight.op.startswith("all_gather") and torch.is_grad_enabled() and members > 1:
             self._gathered(flight, args, members, rank, frame)
 
@@ -121,7 +120,12 @@ class InFlight:
             self.on_local_write(name, args, frame)
         for flight in list(self.open.values()):
             sides = [*flight.outputs, *flight.inputs] if writes else flight.outputs
-            if flight.touched is None and any(side.overlaps(*spot) for side in sides):
+            if flight.touched is not None and (flight.written is not None or not writes):
+                continue
+            if any(side.overlaps(*spot) for side in sides):
+                if flight.touched is not None:
+                    flight.written = site_of(frame)
+                    continue
                 flight.touched = (site_of(frame), writes)
                 if flight.dropped:
                     self._tell(flight, waited=False)
@@ -170,6 +174,7 @@ class InFlight:
                 touched=Line(whole_statement(site.place)),
                 writes=writes,
                 waited=waited,
+                written=Line(whole_statement(flight.written.place)) if flight.written is not None else None,
             )
         )
 
@@ -268,14 +273,12 @@ class InFlight:
         self._rest()
 
 
-def dense(tensor: torch.Tensor) -> bool:
-    """Every element of a stretch of memory exactly once, in whatever order."""
-    expected = 1
-    for stride, size in sorted((st, sz) for sz, st in zip(tensor.shape, tensor.stride(), strict=True) if sz > 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
+def _as_written(flight: Flight) -> str:
+    """What a line of the program's own hands over, in its own words; nothing where that is a call's result."""
+    file = syntax.file_of(flight.site.place.path) if flight.direct else None
+    call = file.at(flight.site.place) if file else None
+    given = call.args[0] if isinstance(call, ast.Call) and call.args else None
+    return syntax.text_of(given) if isinstance(given, (ast.Name, ast.Attribute, ast.Subscript)) else ""
 
 
 def _within(cut: Cut, spot: tuple[int, int, int]) -> bool:

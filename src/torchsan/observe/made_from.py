@@ -22,7 +22,7 @@ def made_from(node: ast.expr, frame: FrameType, memory: int) -> ast.expr | None:
     """
     found: ast.expr | None = None
     for inner in _operands(node, frame):
-        value = _value_of(inner, frame)
+        value = value_of(inner, frame)
         held = [value] if is_tensor(value) else [item for _, item in items_of(value, 64)]
         tensors = [item for item in held if is_tensor(item)]
         if any(memory_of(tensor) == memory for tensor in tensors):
@@ -49,7 +49,7 @@ def _operands(node: ast.AST, frame: FrameType) -> Iterator[ast.expr]:
     if isinstance(node, (ast.Name, ast.Subscript)):
         yield node
     elif isinstance(node, ast.Attribute):
-        if node.attr in TENSORS or not is_tensor(_value_of(node.value, frame)):
+        if node.attr in TENSORS or not is_tensor(value_of(node.value, frame)):
             yield node
     elif isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute):
@@ -61,19 +61,19 @@ def _operands(node: ast.AST, frame: FrameType) -> Iterator[ast.expr]:
             yield from _operands(part, frame)
 
 
-def _value_of(node: ast.expr, frame: FrameType) -> Any:
+def value_of(node: ast.expr, frame: FrameType) -> Any:
     """What a plain expression (`x`, `self.w`, `parts[0]`, `grads[name]`) stands for in a frame; None when unsure."""
     if isinstance(node, ast.Name):
         return local_names(frame).get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Attribute):
-        owner = _value_of(node.value, frame)
+        owner = value_of(node.value, frame)
         if is_tensor(owner):
             return owner.grad if node.attr == "grad" else None
         held = attributes_of(owner)
         return held.get(node.attr, dict(entries_of(held.get("_parameters"))).get(node.attr))
     if isinstance(node, ast.Subscript):
-        owner, key = _value_of(node.value, frame), _value_of(node.slice, frame)
+        owner, key = value_of(node.value, frame), value_of(node.slice, frame)
         return dict(items_of(owner)).get(f"[{key!r}]")
     return None

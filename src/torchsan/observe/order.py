@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-import torch
-
-from torchsan import compat
 from torchsan import compat_distributed as distributed
 from torchsan.model import Place
 from torchsan.observe.flights import Flight, tensors_in
-from torchsan.observe.names import variables
-from torchsan.observe.objects import attributes_of, entries_of, is_a, is_tensor, items_of
 from torchsan.observe.recorder import Recorder
-from torchsan.observe.sites import Site, user_frames
-from torchsan.observe.tensors import memory_of
+from torchsan.observe.sites import Site
+from torchsan.observe.subjects import subjects
 from torchsan.processes.ring import Ring
 
 # So many calls of a line have the names of their tensors looked up: the order of names is compared between ranks.
@@ -75,7 +69,7 @@ class CallOrder:
         if seen >= NAMED or self.recorder.journal is None or not flight.outputs:
             return ()
         self._named[flight.site] = seen + 1
-        return tuple(sorted(set(_names_of(flight.outputs[0].memory, frame))))[:8]
+        return tuple(sorted(set(subjects(flight.outputs[0].memory, frame))))[:8]
 
 
 def _place(place: Place) -> tuple[Any, ...]:
@@ -102,30 +96,3 @@ def _reduction(options: Any) -> str:
     operation = getattr(options, "reduceOp", None)
     found = getattr(operation, "op", operation)
     return str(getattr(found, "name", ""))
-
-
-def _names_of(memory: int, frame: FrameType) -> Iterator[str]:
-    """All names under which the program's frames hold a memory, or the parameter whose gradient it is."""
-    for name, value in variables(user_frames(frame)[:3]):
-        if is_tensor(value):
-            if memory_of(value) == memory:
-                continue  # a plain variable may be called anything on any rank
-        elif is_a(value, torch.nn.Module):
-            yield from _in_module(name, value, memory)
-        else:
-            for key, item in (*items_of(value, 64), *_attributes(value)):
-                if is_tensor(item) and memory in (
-                    memory_of(item),
-                    memory_of(item.grad) if compat.is_leaf(item) else None,
-                ):
-                    yield f"{name}{key}"
-
-
-def _in_module(name: str, module: torch.nn.Module, memory: int) -> Iterator[str]:
-    for inner, parameter in module.named_parameters():
-        if memory in (memory_of(parameter), memory_of(parameter.grad)):
-            yield f"{name}.{inner}"
-
-
-def _attributes(value: Any) -> list[tuple[str, Any]]:
-    return [(f".{key}", item) for key, item in entries_of(attributes_of(value, 64))]

@@ -90,6 +90,13 @@ class TouchMode(TorchFunctionMode):  # type: ignore[misc]
         if compat.function_modes() == 0:
             compat.push_function_mode(self)
 
+    def settle(self) -> None:
+        """After a backward: its engine has put the modes back as they were, whatever hooks have begun or ended."""
+        if not self.wanted:
+            self.end()
+        elif compat.function_modes() == 0:
+            compat.push_function_mode(self)
+
     def end(self) -> None:
         """Go away, if nobody has put a mode on top of this one; else wait, without doing anything."""
         self.wanted = False

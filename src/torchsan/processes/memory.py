@@ -46,7 +46,9 @@ def compare_parts(ranks: dict[int, Record]) -> Iterator[tuple[ShardTouched, tupl
                 said = ", ".join(f"{_said(fact)} on rank {rank}" for rank, fact in sorted(by_rank.items()))
                 detail = said if form == "parts-differ" else ""
                 on = tuple(sorted(by_rank))
-                yield ShardTouched(form, Memory(""), line, None, detail, on), on  # type: ignore[arg-type]
+                made = next((fact["made"] for fact in by_rank.values() if fact.get("made")), None)
+                other = Line(Place(*made)) if made is not None else None
+                yield ShardTouched(form, Memory(""), line, other, detail, on), on  # type: ignore[arg-type]
                 break
 
 

@@ -133,7 +133,8 @@ def _cause(
         same_at_first = len({str(found[0]["settings"]) for found in facts.values()}) == 1
         tuned = next((found[-1]["tuned"] for found in facts.values() if found[-1]["tuned"]), None)
         made = next((found[0]["made"] for found in facts.values() if found[0]["made"]), None)
-        made = tuned if same_at_first and tuned else made
+        # Where they were the same at first, the line that made the optimizer has nothing to do with it.
+        made = tuned if same_at_first else made
         detail = "; ".join(f"rank {rank}: {value[0]}" for rank, value in sorted(settings.items()) if value)
         return "settings", _line(made), detail
     alone = _written_on_some(facts, different)

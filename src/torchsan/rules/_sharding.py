@@ -20,7 +20,7 @@ def told(rule: dict[str, Any], said: dict[str, Words], event: Any) -> Finding | 
     message, label, other, why, advice = said[event.form]
     spans = [event.line.span("cause", label, primary=True)]
     if event.other is not None and other and event.other.place.line != event.line.place.line:
-        spans.append(event.other.span("needed", other))
+        spans.append(event.other.span("cause" if event.form == "parts-differ" else "needed", other))
     return finding(
         rule,
         message.format(event.memory.quoted, event.detail),

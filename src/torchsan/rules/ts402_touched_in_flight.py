@@ -59,13 +59,16 @@ def judge(event: Any, history: Any) -> Finding | None:
     if not isinstance(event, TouchedInFlight) or not event.waited:
         return None
     done = "written" if event.writes else "read"
+    spans = [
+        event.called.span("cause", "begins here and goes on in the background"),
+        event.touched.span("mutated" if event.writes else "needed", f"{done} before it is done", primary=True),
+    ]
+    if event.written is not None and event.written.place.line != event.touched.place.line:
+        spans.append(event.written.span("mutated", "written before it is done"))
     return finding(
         globals(),
         f"{event.memory.quoted} is {done} while `{event.op}` on it is under way",
-        [
-            event.called.span("cause", "begins here and goes on in the background"),
-            event.touched.span("mutated" if event.writes else "needed", f"{done} before it is done", primary=True),
-        ],
+        spans,
         why="until wait() has returned, a thread of the collective reads and writes this memory",
         fixes=(idea("call wait() on the collective's Work before this line"),),
     )

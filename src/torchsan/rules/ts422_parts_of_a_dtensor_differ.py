@@ -73,7 +73,7 @@ SAID = {
     "parts-differ": (
         "each rank changes its part of a sharded tensor by a number of its own: {1}",
         "by another number on each rank",
-        "",
+        "the number is computed here",
         "a statistic of to_local() is that of one part; the whole needs one number for all",
         "compute the number from the DTensor itself",
     ),

@@ -152,6 +152,7 @@ class CollectiveSensor:
     @shield
     def _after_backward(self, backwards: int) -> None:
         """A backward that failed has left its sums undone: another rank did not come."""
+        self.inflight.mode.settle()
         if self._summing is not None:
             (flight, error), self._summing = self._summing, None
             if sys.exc_info()[1] is error:

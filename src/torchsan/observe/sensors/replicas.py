@@ -14,12 +14,14 @@ from torchsan import compat_distributed as distributed
 from torchsan.model import Place
 from torchsan.model.events import Line
 from torchsan.model.parallel_events import StepWithoutGradients
+from torchsan.model.source import shown_path
 from torchsan.observe.averaging import Averaging, digest_of, gradient_digests
 from torchsan.observe.clock import clock
 from torchsan.observe.names import modules
 from torchsan.observe.objects import is_exact_tensor, parameters_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
+from torchsan.observe.settings import Settings, changed, in_words, set_by_hand, settings_of
 from torchsan.observe.sites import Site, site_of, user_frames
 from torchsan.observe.steps import OptimizerStep
 from torchsan.observe.tensors import is_plain, memory_of
@@ -44,7 +46,8 @@ class _Known:
         self.gradless = 0
         self.backwards = -1
         self.last: Site | None = None
-        self.tuned: Site | None = None  # where a scheduler last changed its settings
+        self.tuned: Place | None = None  # where a scheduler, or the program itself, last changed its settings
+        self.settings: Settings = []
         self.intended = False
         self.averagings = 0  # how often something was summed between two steps that may have been the weights
 
@@ -153,9 +156,9 @@ class ReplicaSensor:
 
     def _scheduling(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-            before = _settings(scheduler.optimizer)
+            before = settings_of(scheduler.optimizer)
             result = original(scheduler, *args, **kwargs)
-            if _settings(scheduler.optimizer) != before:
+            if settings_of(scheduler.optimizer) != before:
                 self._tuned(scheduler.optimizer, _getframe(1))
             return result
 
@@ -165,7 +168,7 @@ class ReplicaSensor:
     @shield
     def _tuned(self, optimizer: Any, frame: FrameType) -> None:
         if self._on():
-            self._known(optimizer).tuned = site_of(frame)
+            self._known(optimizer).tuned = site_of(frame).place
 
     def _registered(self, module: Any, name: str, value: Any) -> None:
         if self.wrapped.all and self.recorder.active:
@@ -271,6 +274,10 @@ class ReplicaSensor:
             known = self._optimizers[optimizer] = _Known(len(self._optimizers), None)
         return known
 
+    def explained(self, optimizer: Any) -> None:
+        """Why it trains nothing is told already."""
+        self._known(optimizer).gradless = -1 << 30
+
     def _without_gradients(self, optimizer: Any, known: _Known, parameters: list[Any], frame: FrameType) -> None:
         """Steps that do nothing, one after the other, with backward passes in between."""
         backwards = self.recorder.ledger.backwards
@@ -316,11 +323,11 @@ class ReplicaSensor:
             when=when,
             digests=[digest_of(p) for p in parameters],
             gradients=gradient_digests(parameters) if copied else [],
-            settings=_settings(optimizer),
+            settings=in_words(self._settings(optimizer, known)),
             calls=dict(self.recorder.calls),
             line=row(whole_statement(site.place)),
             made=row(known.made.place) if known.made is not None else None,
-            tuned=row(known.tuned.place) if known.tuned is not None else None,
+            tuned=row(known.tuned) if known.tuned is not None else None,
             wrapped=any(w is not None for w in managed),
             intended=known.intended,
             ignored=[index for index, p in enumerate(parameters) if self.wrapped.ignores(p)],
@@ -331,6 +338,14 @@ class ReplicaSensor:
             **names,
         )
         known.since = clock.now()
+
+    def _settings(self, optimizer: Any, known: _Known) -> Settings:
+        before, known.settings = known.settings, settings_of(optimizer)
+        names = changed(before, known.settings)
+        if names and known.tuned is None:
+            paths = {shown_path(code.co_filename) for code in self.recorder.codes}
+            known.tuned = set_by_hand(sorted(paths), names)
+        return known.settings
 
     def _name(self, parameters: list[Any], site: Site, frame: FrameType) -> list[str]:
         found: dict[int, str] = {}
@@ -358,13 +373,6 @@ def _due(count: int) -> bool:
 
 def _is_optim(frame: FrameType) -> bool:
     return isinstance(frame.f_locals.get("self"), torch.optim.Optimizer)
-
-
-def _settings(optimizer: Any) -> list[str]:
-    return [
-        ", ".join(f"{k}={v}" for k, v in sorted(group.items()) if k != "params" and isinstance(v, (int, float, tuple)))
-        for group in optimizer.param_groups
-    ]
 
 
 def row(place: Place) -> tuple[Any, ...]:

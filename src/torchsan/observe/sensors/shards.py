@@ -21,6 +21,7 @@ from torchsan.observe.imports import when_imported
 from torchsan.observe.inflight import InFlight
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import modules
+from torchsan.observe.numbers import number_made_at
 from torchsan.observe.objects import attributes_of, is_tensor
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
@@ -169,6 +170,7 @@ class ShardSensor:
                 line = Line(made.place) if made is not None else Line(step.site.place)
                 memory = Memory(type(step.optimizer).__name__)
                 self.recorder.emit(ShardTouched("replaced", memory, line, Line(known[1].place)))
+                self.replicas.explained(step.optimizer)
                 return
 
     # -- DTensor ------------------------------------------------------------------------------------
@@ -219,7 +221,15 @@ class ShardSensor:
         looks = self._looks[site] = self._looks.get(site, 0) + 1
         if looks <= LOOKS:
             place = whole_statement(site.place)
-            journal.write("part", line=row(place), visit=looks, op=name, values=[f"{v:.6g}" for v in values])
+            made = number_made_at(user_frames(frame)[0]) if site.library is None else None
+            journal.write(
+                "part",
+                line=row(place),
+                visit=looks,
+                op=name,
+                values=[f"{v:.6g}" for v in values],
+                made=row(made) if made is not None else None,
+            )
 
     @shield
     def _lost_data(self, tensor: Any, value: Any, frame: FrameType) -> None:

@@ -1,0 +1,24 @@
+"""Whole programs of two ranks in the style of real projects: each fault is told by its line, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks import run_ranks
+
+FOLDER = Path(__file__).parents[1] / "programs" / "parallel"
+PROGRAMS = json.loads((FOLDER / "truth.json").read_text())
+
+
+@pytest.mark.parametrize("row", PROGRAMS, ids=[row["file"] for row in PROGRAMS])
+def test_the_fault_is_told_and_nothing_else(row: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / row["file"]
+    path.write_text((FOLDER / row["file"]).read_text())
+    ranks = run_ranks(path)
+    assert ranks.statuses == [0, 0], ranks.outputs
+    assert ranks.codes == ([row["code"]] if "code" in row else []), ranks.report.findings
+    told = {span.line for finding in ranks.report.findings for span in finding.spans}
+    assert set(row.get("lines", ())) <= told

@@ -30,6 +30,14 @@ def other_losses(before: Trial, after: Trial) -> str:
     return ""
 
 
+def loses_leaves(known: Trial, now: Trial) -> str:
+    """Which pass no longer gives a gradient to all that it gave one to; whether it is meant to, no number tells."""
+    for number, (was, has) in enumerate(zip(known.passes, now.passes, strict=False), 1):
+        if len(has.leaves) < len(was.leaves):
+            return f"backward pass {number} reaches {len(has.leaves)} leaves, not {len(was.leaves)}: is it meant to?"
+    return ""
+
+
 def cuts(case: Case) -> bool:
     """Does a pass reach fewer leaves than it did, or than in the healed run?"""
     for known in (case.before, case.reference):

@@ -58,6 +58,7 @@ REWRITES: dict[str, Rewrite] = {
     "detach_handed_out": kept_graphs.detach_handed_out,
     "detach_stored": kept_graphs.detach_stored,
     "keep_graph": graphs.keep_graph,
+    "retained_graph": graphs.retained_graph,
     "retain_grad": graphs.retain_grad,
     "kept_copy": stores.kept_copy,
     "bound_copy": stores.bound_copy,

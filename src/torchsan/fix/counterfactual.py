@@ -53,6 +53,7 @@ def _plans(finding: Finding, sources: Sources) -> Iterator[Iterator[tuple[str, l
     else:
         if finding.code == "TS205":
             yield _at_writes(finding, sources, defaults=True)
+            yield _at_definitions(finding, sources)
         # What is shared between calls need not be a default: the writer has his own from the start.
         yield _at_writes(finding, sources, defaults=False)
         yield _at_stores(finding, sources)
@@ -153,6 +154,34 @@ def _at_writes(finding: Finding, sources: Sources, *, defaults: bool) -> Iterato
         if found:
             yield source.path, found
             return
+
+
+def _at_definitions(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+    """A default that is stored under a name, by which others write it later: each call stores a copy of it."""
+    written = {name for span in _spans(finding, "mutated") for name in [_attribute_written(span, sources)] if name}
+    for span in _spans(finding, "aliased", "cause"):
+        source = sources(span.path)
+        function = source.statement_at(span.line) if source is not None else None
+        if source is None or not isinstance(function, Function):
+            continue
+        stored = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Name)]
+        names = {
+            n.value.id
+            for n in stored
+            if isinstance(n.value, ast.Name)
+            and any(isinstance(t, ast.Attribute) and t.attr in written for t in n.targets)
+        } & _arguments(function)
+        if names:
+            lines = [f"{name} = {HELPER}.own_default({name})" for name in sorted(names)]
+            yield source.path, [edit for line in lines for edit in _at_entry(source, function, line)]
+            return
+
+
+def _attribute_written(span: Span, sources: Sources) -> str | None:
+    source = sources(span.path)
+    statement = source.statement(span) if source is not None else None
+    written = written_by(source, statement, span) if source is not None and statement is not None else None
+    return own_attribute(written) if written is not None else None
 
 
 def _owned(source: Source, statement: ast.stmt, span: Span, *, defaults: bool, hook: bool) -> Iterator[Edit]:

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from torchsan.fix.cases import ASTRIDE, LEAVES, SHARED, cuts, loses_leaves, made_in_forward, other_losses, shared_as_well
+from torchsan.fix.cases import (
+    ASTRIDE,
+    LEAVES,
+    SHARED,
+    cuts,
+    loses_leaves,
+    made_in_forward,
+    other_losses,
+    shared_as_well,
+)
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
 from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, Case, Verdict

@@ -104,9 +104,10 @@ def retained_graph(spot: Spot) -> Found:
             if not any(k.arg == "retain_graph" for k in call.keywords):
                 at = source.end(call) - 1
                 comma = ", " if call.args or call.keywords else ""
-                yield "leave the graph to the second backward: retain_graph=True", [
-                    Edit(at, at, f"{comma}retain_graph=True")
-                ]
+                yield (
+                    "leave the graph to the second backward: retain_graph=True",
+                    [Edit(at, at, f"{comma}retain_graph=True")],
+                )
 
 
 def keep_graph(spot: Spot) -> Found:

@@ -22,6 +22,7 @@ from torchsan.model.source import real_path
 HELPER = '__import__("torchsan.fix.keeping", fromlist=["own"])'
 # Calls and attributes that hand out the memory itself.
 HANDING_OUT = {"state_dict", "detach", "numpy", "data"}
+COPYING = {"clone", "copy", "deepcopy", "detach"}
 ROLES = ("aliased", "cause", "mutated")
 
 
@@ -33,6 +34,8 @@ class Beside:
     what: str
     copies: tuple[Edit, ...]
     mends: tuple[Edit, ...]
+    # The copy is a variable's: one that is written through is a handle, and not to be copied.
+    handle: bool = False
 
 
 def shared_beside(old: Source, new: Source, finding: Finding) -> list[Beside]:
@@ -41,7 +44,12 @@ def shared_beside(old: Source, new: Source, finding: Finding) -> list[Beside]:
     for function, owner, stores in _mended_in(old, new, finding):
         places: list[Iterator[Beside]] = []
         if stores:
-            places += [_stores(new, one) for one in _methods(owner) or [function or new.tree]]
+            places += [_bindings(new, old, finding)]
+            near = _methods(owner) or [function or new.tree]
+            places += [_stores(new, one) for one in near]
+            elsewhere = [f for f in ast.walk(new.tree) if isinstance(f, Function) and f not in near]
+            texts = set(_texts(old, finding))
+            places += [_stores(new, one, texts) for one in [*elsewhere, *([new.tree] if function else [])]]
         else:
             places += [_writes(new, function)] if isinstance(function, Function) else []
             places += [_class_attributes(new, owner)] if owner is not None else []
@@ -95,11 +103,22 @@ def _constructor(owner: ast.ClassDef | None) -> ast.AST | None:
 # -- stores ---------------------------------------------------------------------------------------------------
 
 
-def _stores(source: Source, scope: ast.AST) -> Iterator[Beside]:
-    """Whatever is kept in the scope as it is, without a copy."""
+def _texts(old: Source, finding: Finding) -> Iterator[str]:
+    """What the mended place stored, as it was written there."""
+    for span in finding.spans:
+        here = span.role in ("aliased", "cause") and real(real_path(span.path)) == old.path
+        statement = old.statement(span) if here else None
+        for value in _kept_as_it_is(statement) if statement is not None else ():
+            yield ast.unparse(value)
+
+
+def _stores(source: Source, scope: ast.AST, texts: set[str] | None = None) -> Iterator[Beside]:
+    """Whatever is kept in the scope as it is, without a copy; with `texts`, only what is handed out or reads so."""
     for node in ast.walk(scope):
         if isinstance(node, ast.stmt) and source.scope_of(node) is scope:
             for value in _kept_as_it_is(node):
+                if texts is not None and not _is_handed_out(value) and ast.unparse(value) not in texts:
+                    continue
                 copies = _around(source, value, "kept_data")
                 mends = next(iter(_copies(source, value)), ("", ()))[1]
                 yield Beside(value.lineno, source.segment(value), tuple(copies), tuple(mends))
@@ -109,7 +128,8 @@ def _kept_as_it_is(statement: ast.stmt) -> list[ast.expr]:
     value = getattr(statement, "value", None)
     if isinstance(statement, (ast.Assign, ast.AnnAssign)) and isinstance(value, ast.expr):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        lasting = any(isinstance(t, (ast.Attribute, ast.Subscript)) for t in targets)
+        places = [part for target in targets for part in _members(target)]
+        lasting = any(isinstance(place, (ast.Attribute, ast.Subscript)) for place in places)
         return [v for v in _members(value) if _is_handed_out(v) or (lasting and _is_bare(v))]
     call = value if isinstance(statement, ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in KEEPING:
@@ -136,6 +156,62 @@ def _is_handed_out(value: ast.expr) -> bool:
 
 def _is_bare(value: ast.expr) -> bool:
     return isinstance(value, (ast.Name, ast.Attribute, ast.Subscript))
+
+
+# -- what is stored, from where it was taken ------------------------------------------------------------------
+
+
+def _bindings(source: Source, old: Source, finding: Finding) -> Iterator[Beside]:
+    """Where a loop takes what it stores at its end: written in between, it is no longer what was taken."""
+    for name, scope in _stored_names(source, set(_texts(old, finding))):
+        bound = [n for n in ast.walk(scope) if isinstance(n, ast.Assign) and name in _names_bound(n)]
+        if not any(source.loop_of(n) is not None for n in bound):
+            continue  # taken once, to be looked at again and again
+        for statement in bound:
+            value = statement.value
+            if isinstance(value, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)):
+                mends = next(iter(_copies(source, value)), ("", ()))[1] if isinstance(value, ast.Call) else ()
+                yield Beside(
+                    value.lineno, source.segment(value), tuple(_around(source, value, "kept_data")), tuple(mends), True
+                )
+
+
+def _names_bound(statement: ast.Assign) -> set[str]:
+    return {target.id for target in statement.targets if isinstance(target, ast.Name)}
+
+
+def _stored_names(source: Source, texts: set[str]) -> Iterator[tuple[str, ast.AST]]:
+    """Variables that are stored, each with the function that binds it: that of the store, or one that calls it."""
+    for statement in (n for n in ast.walk(source.tree) if isinstance(n, ast.stmt)):
+        for value in _kept_copied(statement):
+            function = source.function_of(statement)
+            if ast.unparse(value) not in texts or not isinstance(value, ast.Name):
+                continue
+            arguments = [a.arg for a in function.args.args] if function is not None else []
+            if function is None or value.id not in arguments:
+                yield value.id, source.scope_of(statement)
+                continue
+            place = arguments.index(value.id) - (arguments[0] in ("self", "cls"))
+            for call in (n for n in ast.walk(source.tree) if isinstance(n, ast.Call)):
+                if syntax.called(call) == function.name and len(call.args) > place >= 0:
+                    given = call.args[place]
+                    if isinstance(given, ast.Name):
+                        yield given.id, source.scope_of(call)
+
+
+def _kept_copied(statement: ast.stmt) -> list[ast.expr]:
+    """What a statement of the edited file stores, without the copy that the edit has put in."""
+    call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+    given = list(call.args) if isinstance(call, ast.Call) and syntax.called(call) in KEEPING else []
+    values = given if given else [statement.value] if isinstance(statement, ast.Assign) else []
+    members = [part for value in values for part in _members(value)]
+    return [_uncopied(part) for part in members]
+
+
+def _uncopied(value: ast.expr) -> ast.expr:
+    while isinstance(value, ast.Call) and syntax.called(value) in COPYING:
+        value = value.func.value if isinstance(value.func, ast.Attribute) and not value.args else value.args[0]
+    return value
 
 
 # -- writes ---------------------------------------------------------------------------------------------------

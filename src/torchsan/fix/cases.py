@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from torchsan.fix.proof import Case
+from torchsan.fix.proof import SHARED, Case
 from torchsan.fix.trial import Trial
 from torchsan.model import Finding
 
-# One memory where two were meant: the truth is the run in which the holder keeps its value.
-SHARED = {"TS107", "TS203", "TS204", "TS205", "TS208", "TS210"}
 # Leaves are written, or views of them.
 LEAVES = {"TS102", "TS103"}
 ASTRIDE = "a backward goes through weights from before a step and from after it, and may be meant to end at the step"

@@ -43,20 +43,35 @@ def completed(engine: Engine, candidate: Candidate, target: Finding, after: Tria
         return alone
     engine.tell("running it with copies for what is shared beside it")
     kept = _changed_by(engine, new, places, after)
+    if kept is not None and kept.copies_written and any(one.handle for one in places):
+        places = [one for one in places if not one.handle]
+        kept = _changed_by(engine, new, places, after)
     if kept is None:
         return alone
-    if 1 < len(places) <= MOST_ALONE:
-        places = [one for one in places if _changed_by(engine, new, [one], after) is not None] or places
+    places = _that_matter(engine, new, places, after)
     lines = line_map(candidate.source, new)
     where = ", ".join(f"{one.what} at line {lines.get(one.line, one.line)}" for one in places)
     where += f" of {os.path.basename(new.path)}"
-    if not kept.copies_written:
-        merged = new.edited(edit for one in places for edit in one.mends) if all(o.mends for o in places) else None
+    if not kept.copies_written and all(one.mends for one in places):
+        merged = new.edited(edit for one in places for edit in one.mends)
         run = engine.trial({**engine.changed, new.path: merged}, "watch") if merged is not None else None
         if merged is not None and run is not None and _is_right(engine, kept, run, after):
             text = Edit(0, len(candidate.source.text), merged.text)
             return Completed(replace(candidate, edits=(text,)), run, f"; mended with it: {where}")
+    if all(one.handle for one in places):
+        return replace(alone, left=f"what it copies has been written since it was taken: {where}")
     return replace(alone, left=f"memory is shared beside it, too, and stays so: {where}")
+
+
+def _that_matter(engine: Engine, new: Source, places: list[Beside], after: Trial) -> list[Beside]:
+    """First by their kind, then one by one."""
+    kinds = [[one for one in places if one.handle == kind] for kind in (True, False)]
+    if all(kinds):
+        changing = [kind for kind in kinds if _changed_by(engine, new, kind, after) is not None]
+        places = changing[0] if len(changing) == 1 else places
+    if 1 < len(places) <= MOST_ALONE:
+        places = [one for one in places if _changed_by(engine, new, [one], after) is not None] or places
+    return places
 
 
 def _changed_by(engine: Engine, new: Source, places: Iterable[Beside], after: Trial) -> Trial | None:

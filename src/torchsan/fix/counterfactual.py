@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.rewrites.stored import same_stores, stored_values
+from torchsan.fix.rewrites.stored import handed_out, same_stores, stored_values
 from torchsan.fix.source import Edit, Function, Source
 from torchsan.model import Finding, Span
 
@@ -38,6 +38,7 @@ def keeping_sources(finding: Finding, sources: Sources) -> Iterator[dict[str, So
 
 def _plans(finding: Finding, sources: Sources) -> Iterator[Iterator[tuple[str, list[Edit]]]]:
     if finding.code == "TS203":
+        yield _at_handing_out(finding, sources)
         yield _at_stores(finding, sources)
         yield _at_writes(finding, sources, defaults=True)
     elif finding.code == "TS107":
@@ -133,6 +134,19 @@ def _at_stores(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[E
                 ]
             if found:
                 yield source.path, found
+                return
+
+
+def _at_handing_out(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+    """What a method returns of the written memory: whoever stores it later holds it from then on."""
+    for span in _spans(finding, "mutated"):
+        source = sources(span.path)
+        statement = source.statement(span) if source is not None else None
+        written = written_by(source, statement, span) if source is not None and statement is not None else None
+        if source is not None and statement is not None and written is not None:
+            edits = [e for value in handed_out(source, statement, written) for e in _around(source, value, "kept_data")]
+            if edits:
+                yield source.path, edits
                 return
 
 

@@ -261,4 +261,9 @@ def _next_target(trial: Trial, given_up: dict[Key, int], accepted: int) -> Findi
     """What stopped the program first, then the rest; at last, once more, what other edits may have freed."""
     fresh = [finding for finding in trial.alarms if _key(finding) not in given_up]
     again = [finding for finding in trial.alarms if given_up.get(_key(finding), accepted) < accepted]
-    return min(fresh or again, key=lambda finding: finding.level != "error", default=None)
+
+    def order(finding: Finding) -> tuple[bool, bool]:
+        # What ended the program comes before what would have been wrong had it gone on.
+        return finding.level != "error", trial.failed and not finding.code.startswith("TS1")
+
+    return min(fresh or again, key=order, default=None)

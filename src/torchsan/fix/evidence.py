@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from torchsan.fix.cases import (
     ASTRIDE,
     LEAVES,
-    SHARED,
     cuts,
     loses_leaves,
     made_in_forward,
@@ -22,7 +21,7 @@ from torchsan.fix.cases import (
 )
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
-from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, Case, Verdict
+from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, SHARED, Case, Verdict
 from torchsan.fix.ranks import HEALED_ON_RANKS
 from torchsan.fix.rewrites.order import loss_comes_late, steps_behind_the_loss
 from torchsan.fix.source import Source

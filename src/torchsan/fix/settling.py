@@ -47,6 +47,16 @@ def settle(engine: Engine, outcome: Outcome) -> None:
     proved = [mend for mend in outcome.accepted if mend.proved]
     if proved and len(proved) == len(outcome.accepted):
         _whole_claim(engine, last, proved)
+    _tell_what_is_left(outcome)
+
+
+def _tell_what_is_left(outcome: Outcome) -> None:
+    """An edit that is right for its own fault does not make the program right as long as others stand."""
+    left = [mend.finding for mend in outcome.mends if not mend.proved]
+    words = ", ".join(dict.fromkeys(f"{found.code} at line {found.primary.line}" for found in left))
+    for mend in outcome.mends if words else ():
+        if mend.proved and mend.verdict is not None:
+            mend.verdict = replace(mend.verdict, words=f"{mend.verdict.words}; not mended: {words}")
 
 
 def _steps(engine: Engine, last: Trial, outcome: Outcome) -> None:

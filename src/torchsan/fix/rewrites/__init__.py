@@ -62,6 +62,7 @@ REWRITES: dict[str, Rewrite] = {
     "retain_grad": graphs.retain_grad,
     "kept_copy": stores.kept_copy,
     "bound_copy": stores.bound_copy,
+    "handed_out_copy": stores.handed_out_copy,
     "single_views": stores.single_views,
     "clone_operand": stores.clone_operand,
     "own_memory": copies.own_memory,

@@ -75,10 +75,11 @@ def _held(value: Any, memory: int, seen: set[int], depth: int, name: str, names:
         # By the type's own name: to ask some objects for their attributes makes them act.
         plain = type(value).__module__.partition(".")[0] not in ("builtins", "torchsan", "numpy")
         inner = list(vars(value).items()) if plain and type(getattr(value, "__dict__", None)) is dict else []
-    here = sum(isinstance(item, torch.Tensor) and memory_of(item) == memory for _, item in inner)
-    if here and isinstance(value, (list, tuple, set, deque, dict)):
-        names.add(name)
-    return here + sum(_held(item, memory, seen, depth + 1, inside, names) for inside, item in inner)
+    holding = [inside for inside, item in inner if isinstance(item, torch.Tensor) and memory_of(item) == memory]
+    if holding:
+        # A container by its own name, an object by its attributes'.
+        names.update([name] if isinstance(value, (list, tuple, set, deque, dict)) else holding)
+    return len(holding) + sum(_held(item, memory, seen, depth + 1, inside, names) for inside, item in inner)
 
 
 def _names(frame: FrameType, depth: int, written: torch.Tensor, memory: int) -> list[Alias]:

@@ -60,10 +60,18 @@ class Came:
                 return statement
         for node in ast.walk(self.source.tree):
             for part in _conditional(node):
+                if self._stays(node, part):
+                    continue
                 bounds = (self.source.start(part), self.source.end(part))
                 if _meets(bounds, region) and not isinstance(part, ast.Constant) and not self.to(*bounds):
                     return part
         return None
+
+    def _stays(self, choice: ast.AST, part: ast.expr) -> bool:
+        """`x = … if x is None else x`: on that side nothing is done."""
+        around = self.source.parents.get(choice)
+        targets = around.targets if isinstance(around, ast.Assign) and around.value is choice else []
+        return isinstance(part, ast.Name) and any(isinstance(t, ast.Name) and t.id == part.id for t in targets)
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from torchsan.fix.proof import Case
+from torchsan.fix.proof import SHARED, Case
 from torchsan.fix.trial import Trial
 from torchsan.model import Finding
 
-# One memory where two were meant: the truth is the run in which the holder keeps its value.
-SHARED = {"TS107", "TS203", "TS204", "TS205", "TS208", "TS210"}
 # Leaves are written, or views of them.
 LEAVES = {"TS102", "TS103"}
 ASTRIDE = "a backward goes through weights from before a step and from after it, and may be meant to end at the step"
@@ -27,6 +25,14 @@ def other_losses(before: Trial, after: Trial) -> str:
         equal = len(want.roots) == len(have.roots)
         if not equal or not all(a.equals(b) for a, b in zip(want.roots, have.roots, strict=True)):
             return f"for the same parameters loss {number} has another value"
+    return ""
+
+
+def loses_leaves(known: Trial, now: Trial) -> str:
+    """Which pass no longer gives a gradient to all that it gave one to; whether it is meant to, no number tells."""
+    for number, (was, has) in enumerate(zip(known.passes, now.passes, strict=False), 1):
+        if len(has.leaves) < len(was.leaves):
+            return f"backward pass {number} reaches {len(has.leaves)} leaves, not {len(was.leaves)}: is it meant to?"
     return ""
 
 

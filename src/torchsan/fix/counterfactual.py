@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.rewrites.stored import same_stores, stored_values
+from torchsan.fix.rewrites.stored import handed_out, same_stores, stored_values
 from torchsan.fix.source import Edit, Function, Source
 from torchsan.model import Finding, Span
 
@@ -38,6 +38,7 @@ def keeping_sources(finding: Finding, sources: Sources) -> Iterator[dict[str, So
 
 def _plans(finding: Finding, sources: Sources) -> Iterator[Iterator[tuple[str, list[Edit]]]]:
     if finding.code == "TS203":
+        yield _at_handing_out(finding, sources)
         yield _at_stores(finding, sources)
         yield _at_writes(finding, sources, defaults=True)
     elif finding.code == "TS107":
@@ -53,6 +54,7 @@ def _plans(finding: Finding, sources: Sources) -> Iterator[Iterator[tuple[str, l
     else:
         if finding.code == "TS205":
             yield _at_writes(finding, sources, defaults=True)
+            yield _at_definitions(finding, sources)
         # What is shared between calls need not be a default: the writer has his own from the start.
         yield _at_writes(finding, sources, defaults=False)
         yield _at_stores(finding, sources)
@@ -135,6 +137,19 @@ def _at_stores(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[E
                 return
 
 
+def _at_handing_out(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+    """What a method returns of the written memory: whoever stores it later holds it from then on."""
+    for span in _spans(finding, "mutated"):
+        source = sources(span.path)
+        statement = source.statement(span) if source is not None else None
+        written = written_by(source, statement, span) if source is not None and statement is not None else None
+        if source is not None and statement is not None and written is not None:
+            edits = [e for value in handed_out(source, statement, written) for e in _around(source, value, "kept_data")]
+            if edits:
+                yield source.path, edits
+                return
+
+
 def _around(source: Source, value: ast.expr, way: str) -> list[Edit]:
     start, end = source.start(value), source.end(value)
     return [Edit(start, start, f"{HELPER}.{way}("), Edit(end, end, ")")]
@@ -153,6 +168,34 @@ def _at_writes(finding: Finding, sources: Sources, *, defaults: bool) -> Iterato
         if found:
             yield source.path, found
             return
+
+
+def _at_definitions(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Edit]]]:
+    """A default that is stored under a name, by which others write it later: each call stores a copy of it."""
+    written = {name for span in _spans(finding, "mutated") for name in [_attribute_written(span, sources)] if name}
+    for span in _spans(finding, "aliased", "cause"):
+        source = sources(span.path)
+        function = source.statement_at(span.line) if source is not None else None
+        if source is None or not isinstance(function, Function):
+            continue
+        stored = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Name)]
+        names = {
+            n.value.id
+            for n in stored
+            if isinstance(n.value, ast.Name)
+            and any(isinstance(t, ast.Attribute) and t.attr in written for t in n.targets)
+        } & _arguments(function)
+        if names:
+            lines = [f"{name} = {HELPER}.own_default({name})" for name in sorted(names)]
+            yield source.path, [edit for line in lines for edit in _at_entry(source, function, line)]
+            return
+
+
+def _attribute_written(span: Span, sources: Sources) -> str | None:
+    source = sources(span.path)
+    statement = source.statement(span) if source is not None else None
+    written = written_by(source, statement, span) if source is not None and statement is not None else None
+    return own_attribute(written) if written is not None else None
 
 
 def _owned(source: Source, statement: ast.stmt, span: Span, *, defaults: bool, hook: bool) -> Iterator[Edit]:

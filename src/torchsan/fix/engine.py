@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torchsan.errors import UsageError
 from torchsan.fix.candidates import Candidate, Sources, candidates
 from torchsan.fix.compare import How, Restless, compare, told
+from torchsan.fix.completing import completed
 from torchsan.fix.evidence import HEALED, Evidence
 from torchsan.fix.identity import maker
 from torchsan.fix.labs import Lab
@@ -104,7 +106,7 @@ class Engine:
                 mend.dropped.append((candidate.title, verdict.words))
                 continue
             if verdict.kind == "proved":
-                candidate, verdict = self._claimed(candidate, verdict, target, after)
+                candidate, verdict, after = self._claimed(candidate, verdict, target, after)
             if verdict.kind == "proved" or (verdict.kind == "progress" and verdict.equal and not goes_on):
                 return self._accept(mend, (candidate, verdict, after), before), after
             if verdict.kind == "runs":
@@ -146,10 +148,13 @@ class Engine:
             verdict = self._checked_by_healing(reference, new)
         return verdict, after, lasting(case)
 
-    def _claimed(
-        self, candidate: Candidate, verdict: Verdict, target: Finding, after: Trial
-    ) -> tuple[Candidate, Verdict]:
+    def _claimed(self, candidate: Candidate, verdict: Verdict, target: Finding, after: Trial) -> Step:
         """Proved for this run; and beyond it?"""
+        whole = completed(self, candidate, target, after)
+        if whole.left:
+            return candidate, Verdict("runs", f"runs, not proved: {whole.left}", equal=verdict.equal), after
+        candidate, after = whole.candidate, whole.run
+        verdict = replace(verdict, words=f"{verdict.words}{whole.also}")
         base = candidate.result()
         assert base is not None
         aliases = self.aliases_of(target)
@@ -167,8 +172,8 @@ class Engine:
                 self.proved[base.path] = base
                 there = f"the same edit at {added_lines(base, new)}, where the run did not come, is safe by analysis"
                 verdict = Verdict(verdict.kind, f"{verdict.words}; {there}", verdict.equal)
-            return one, verdict
-        return candidate, Verdict("runs", f"runs, not proved: {why}", equal=verdict.equal)
+            return one, verdict, after
+        return candidate, Verdict("runs", f"runs, not proved: {why}", equal=verdict.equal), after
 
     def _weigh(self, case: Case) -> Verdict:
         if self._evidence is None:
@@ -256,4 +261,9 @@ def _next_target(trial: Trial, given_up: dict[Key, int], accepted: int) -> Findi
     """What stopped the program first, then the rest; at last, once more, what other edits may have freed."""
     fresh = [finding for finding in trial.alarms if _key(finding) not in given_up]
     again = [finding for finding in trial.alarms if given_up.get(_key(finding), accepted) < accepted]
-    return min(fresh or again, key=lambda finding: finding.level != "error", default=None)
+
+    def order(finding: Finding) -> tuple[bool, bool]:
+        # What ended the program comes before what would have been wrong had it gone on.
+        return finding.level != "error", trial.failed and not finding.code.startswith("TS1")
+
+    return min(fresh or again, key=order, default=None)

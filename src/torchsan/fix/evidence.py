@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from torchsan.fix.cases import ASTRIDE, LEAVES, SHARED, cuts, made_in_forward, other_losses, shared_as_well
+from torchsan.fix.cases import (
+    ASTRIDE,
+    LEAVES,
+    cuts,
+    loses_leaves,
+    made_in_forward,
+    other_losses,
+    shared_as_well,
+)
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
-from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, Case, Verdict
+from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, SHARED, Case, Verdict
 from torchsan.fix.ranks import HEALED_ON_RANKS
 from torchsan.fix.rewrites.order import loss_comes_late, steps_behind_the_loss
 from torchsan.fix.source import Source
@@ -265,6 +273,8 @@ class Evidence:
             # Elsewhere the healed run itself may have other gradients: a graph has to be cut, a write was not seen.
             problem = compare(before, after, How(fewer=True, restless=self.restless))
             problem = f"with steps that leave parameters alone, {problem}" if problem else ""
+        if not problem and case.target.code == "TS111":
+            problem = loses_leaves(before, after)
         all_of_it = case.target.code == "TS105"
         what = "everything that can be compared" if all_of_it else f"each of {len(before.passes)} losses"
         return problem, f"with steps that leave parameters alone {what} equals the healed run, and "

@@ -12,6 +12,7 @@ from types import FrameType, FunctionType, GeneratorType
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from torchsan import compat
 from torchsan.observe.guards import guards
@@ -31,6 +32,8 @@ class Log:
         self._kept: list[torch.Tensor] = []
         self._memories: set[int] = set()
         self._leaves: set[int] = set()
+        # By the memory of a copy: whether what it was copied from is still there.
+        self._origins: dict[int, Any] = {}
 
     def start(self) -> None:
         guards.add(self._before_write)
@@ -40,8 +43,9 @@ class Log:
         self._kept.clear()
         self._memories.clear()
         self._leaves.clear()
+        self._origins.clear()
 
-    def note(self, tensor: torch.Tensor, *, stays: bool) -> None:
+    def note(self, tensor: torch.Tensor, *, stays: bool, of: torch.Tensor | None = None) -> None:
         self.copies += 1
         if len(self._kept) >= MOST_WATCHED:
             return
@@ -51,13 +55,21 @@ class Log:
         memory = memory_of(tensor)
         if stays and memory is not None and not isinstance(tensor, torch.nn.Parameter):
             self._memories.add(memory)
+            if of is not None and memory_of(of) is not None:
+                self._origins[memory] = StorageWeakRef(of.untyped_storage())
 
     def is_leaf_of_ours(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._leaves
 
     def _before_write(self, tensors: tuple[Any, ...], frame: FrameType) -> None:
-        if any(memory_of(tensor) in self._memories for tensor in tensors):
-            self.written = True
+        self.written = self.written or any(self._may_be_meant(memory_of(tensor)) for tensor in tensors)
+
+    def _may_be_meant(self, memory: int | None) -> bool:
+        """A copy is written while what it was copied from is still there to see it."""
+        if memory not in self._memories:
+            return False
+        origin = self._origins.get(memory)
+        return origin is None or not origin.expired()
 
 
 _log = Log()
@@ -105,6 +117,18 @@ def own(value: Any) -> Any:
     return _Copier(stays=False).copied(value)
 
 
+def kept_data(value: Any) -> Any:
+    """What may be a snapshot: a copy of a tensor or array, of those in a dictionary of states; nothing else."""
+    plain = isinstance(value, (torch.Tensor, dict)) or type(value).__name__ == "ndarray"
+    return _Copier(stays=True, data_only=True).copied(value) if plain else value
+
+
+def own_data(value: Any) -> Any:
+    """A copy of a tensor or array for somebody who goes on to write it."""
+    plain = isinstance(value, torch.Tensor) or type(value).__name__ == "ndarray"
+    return _Copier(stays=False, data_only=True).copied(value) if plain else value
+
+
 def own_default(value: Any) -> Any:
     """A copy if the value is a default of the function that asks; what a caller gave is left alone."""
     code = sys._getframe(1).f_code
@@ -116,11 +140,18 @@ def own_default(value: Any) -> Any:
     return value
 
 
+def _is_trained(value: Any) -> bool:
+    leaf = isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf
+    return leaf or isinstance(value, torch.nn.Module)
+
+
 class _Copier:
     """Copies tensors inside containers; those that share memory go on sharing it among themselves."""
 
-    def __init__(self, *, stays: bool) -> None:
+    def __init__(self, *, stays: bool, data_only: bool = False) -> None:
         self.stays = stays
+        # What is trained is shared on purpose: modules, leaves and optimizers' lists of them.
+        self.data_only = data_only
         self._storages: dict[int, torch.Tensor] = {}
         self._seen: dict[int, Any] = {}
 
@@ -132,6 +163,8 @@ class _Copier:
         return made
 
     def _copied(self, value: Any, depth: int) -> Any:
+        if self.data_only and _is_trained(value):
+            return value
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, torch.nn.Module):
@@ -168,7 +201,7 @@ class _Copier:
             made = copy.deepcopy(tensor)
         else:
             made = self._in_new_storage(tensor)
-        _log.note(made, stays=self.stays)
+        _log.note(made, stays=self.stays, of=tensor)
         return made
 
     def _in_new_storage(self, tensor: torch.Tensor) -> torch.Tensor:

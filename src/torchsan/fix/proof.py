@@ -33,6 +33,8 @@ MAYBE_BY_REFERENCE = set(HEALED_ON_RANKS) | {
 }
 # The cure may be a cut: a pass then reaches fewer parameters, those that it still reaches as before.
 CUTTING = {"TS105", "TS111"}
+# One memory where two were meant: the truth is the run in which the holder keeps its value, however long that takes.
+SHARED = {"TS107", "TS203", "TS204", "TS205", "TS208", "TS210"}
 # What the program computes is drawn anew, by other draws.
 BY_CHANCE = {"TS306"}
 Kind = Literal["proved", "runs", "progress", "dropped"]
@@ -126,7 +128,7 @@ def _harm(case: Case, *, whole: bool) -> str:
         if code in CUTTING and whole and _reached(before) - _reached(after):
             return "some parameters get no gradient any more"
         return compare(before, after, How(whole=False, fewer=code in CUTTING))
-    if whole and case.reference is None and len(after.passes) != len(before.passes):
+    if whole and code not in SHARED and case.reference is None and len(after.passes) != len(before.passes):
         return "it makes another number of backward passes"
     return ""
 

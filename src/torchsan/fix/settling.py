@@ -13,7 +13,7 @@ from torchsan.fix.evidence import HEALED, Evidence
 from torchsan.fix.identity import keeps_definitions
 from torchsan.fix.outcome import Mend, Outcome
 from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict
-from torchsan.fix.sharing import named_twice, still_shared
+from torchsan.fix.sharing import meant_to_stay, named_twice, still_shared
 from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Alias, Trial
 from torchsan.fix.unrun import Edited, gap
@@ -47,6 +47,16 @@ def settle(engine: Engine, outcome: Outcome) -> None:
     proved = [mend for mend in outcome.accepted if mend.proved]
     if proved and len(proved) == len(outcome.accepted):
         _whole_claim(engine, last, proved)
+    _tell_what_is_left(outcome)
+
+
+def _tell_what_is_left(outcome: Outcome) -> None:
+    """An edit that is right for its own fault does not make the program right as long as others stand."""
+    left = [mend.finding for mend in outcome.mends if not mend.proved]
+    words = ", ".join(dict.fromkeys(f"{found.code} at line {found.primary.line}" for found in left))
+    for mend in outcome.mends if words else ():
+        if mend.proved and mend.verdict is not None:
+            mend.verdict = replace(mend.verdict, words=f"{mend.verdict.words}; not mended: {words}")
 
 
 def _steps(engine: Engine, last: Trial, outcome: Outcome) -> None:
@@ -123,9 +133,10 @@ def unsaid(engine: Engine, claim: Claim, run: dict[str, Source] | None = None) -
         return ""  # captures are compared on variants; processes side by side are not followed line by line
     if claim.run.hollow:
         return claim.run.hollow
-    twice = next(filter(None, (named_twice(*one) for one in claim.mended)), "")
-    if twice:
-        return twice
+    for one in claim.mended:
+        why = named_twice(*one) or meant_to_stay(*one, engine.sources.get)
+        if why:
+            return why
     engine.tell("running the program as it will be")
     plain = engine.trial(dict(claim.changed), "lines")
     problem = compare(claim.run, plain, How(restless=engine.restless))

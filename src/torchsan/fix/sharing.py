@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torchsan.fix.candidates import Candidate
 from torchsan.fix.cases import LEAVES
 from torchsan.fix.linked import names as mentioned
 from torchsan.fix.rewrites import syntax
+from torchsan.fix.rewrites.stored import KEEPING
 from torchsan.fix.source import Source, line_map, real
 from torchsan.fix.trial import HELD, Alias, Aliases
 from torchsan.model import Finding, Span
 from torchsan.model.source import real_path
 
+# Edits after which the same memory is written as before, and the faults for which they are proposed.
+LEAVE_THE_WRITE = {"clone_saved", "clone_saved_result"}
+SAVED = {"TS101", "TS110", "TS201"}
+AND_MAY = "and may be meant to keep its value"
+Lookup = Callable[[str], Source | None]
 # One holder of several: a copy for it says nothing of the others.
 SNAPSHOTS = {"TS203"}
 
@@ -54,6 +60,70 @@ def named_twice(candidate: Candidate, finding: Finding, aliases: Sequence[Alias]
         if others:
             return f"{ast.unparse(target)} is also {others[0]} there, and may be meant to be a copy of it"
     return ""
+
+
+def meant_to_stay(candidate: Candidate, finding: Finding, aliases: Sequence[Alias], sources: Lookup) -> str:
+    """Why the write, which the edit leaves where it is, may be meant for one of several holders only.
+
+    The healed run makes it for all of them: what a list was given before is changed with the name it was given by.
+    """
+    if candidate.rewrite not in LEAVE_THE_WRITE or finding.code not in SAVED:
+        return ""
+    for span in finding.spans:
+        source = sources(span.path) if span.role == "mutated" else None
+        statement = source.statement(span) if source is not None else None
+        target = _written(statement)
+        if source is None or statement is None or not isinstance(target, ast.Name):
+            continue  # a part is written, or what an object holds: whoever holds the whole is to see it
+        near = [a for a in aliases if a.line == span.line or a.depth]
+        for alias in near:
+            if alias.name == HELD:
+                kept = sorted(set(alias.through) & _given_to(source, statement, target.id))
+                if kept:
+                    return f"{kept[0]} was given {target.id} before line {span.line} writes it, {AND_MAY}"
+            elif alias.whole and alias.name != target.id and _keeps(alias, statement, sources):
+                return f"{alias.name} is the same memory as {target.id}, which line {span.line} writes, {AND_MAY}"
+    return ""
+
+
+def _given_to(source: Source, write: ast.stmt, name: str) -> set[str]:
+    """Containers and attributes that this function gives the whole of a variable."""
+    found: set[str] = set()
+    for node in ast.walk(source.scope_of(write)):
+        if not isinstance(node, ast.stmt) or node is write:
+            continue
+        whole = node.value if isinstance(node, (ast.Assign, ast.Expr)) else None
+        if isinstance(node, ast.Assign) and isinstance(whole, ast.Name) and whole.id == name:
+            places: list[ast.expr] = list(node.targets)
+        elif name in {a.id for a in _members(whole) if isinstance(a, ast.Name)}:
+            call = whole.func if isinstance(whole, ast.Call) else None
+            places = [call.value] if isinstance(call, ast.Attribute) else []
+            places += node.targets if isinstance(node, ast.Assign) else []
+        else:
+            continue
+        found |= {n for place in places for n in mentioned(place)}
+    return found - {"self", name}
+
+
+def _members(value: ast.expr | None) -> list[ast.expr]:
+    """What stands in a literal, or is handed to a method that keeps it."""
+    if isinstance(value, ast.Call):
+        given = value.args if syntax.called(value) in KEEPING else []
+        return [part for argument in given for part in [argument, *_members(argument)]]
+    if isinstance(value, (ast.List, ast.Tuple)):
+        return value.elts
+    return [one for one in value.values if one is not None] if isinstance(value, ast.Dict) else []
+
+
+def _keeps(alias: Alias, write: ast.stmt, sources: Lookup) -> bool:
+    """Is it read again under its own name, where the write was not called for as such?"""
+    source = sources(alias.path)
+    statement = write if not alias.depth else source.statement_at(alias.line) if source is not None else None
+    if source is None or statement is None or alias.name in syntax.stores(statement):
+        return False
+    if alias.depth and isinstance(statement, ast.Expr):
+        return False
+    return syntax.is_read_again(source, statement, ast.Name(alias.name, ast.Load()))
 
 
 def _written(statement: ast.stmt | None) -> ast.expr | None:

@@ -46,7 +46,7 @@ for step in range(2):
     hidden.pow(2).sum().backward()
 """
 
-FIXES = (("needed", "detach_carried"), ("needed", "rebuild"))
+FIXES = (("needed", "detach_carried"), ("cause", "retained_graph"), ("needed", "rebuild"))
 
 
 def judge(event: Any, history: Any) -> Finding | None:

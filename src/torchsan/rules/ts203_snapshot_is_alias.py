@@ -55,7 +55,12 @@ for _ in range(3):
 model.load_state_dict(best)
 """
 
-FIXES = (("aliased", "kept_copy"), ("cause", "kept_copy"), ("mutated", "fresh_default"))
+FIXES = (
+    ("aliased", "kept_copy"),
+    ("cause", "kept_copy"),
+    ("mutated", "handed_out_copy"),
+    ("mutated", "fresh_default"),
+)
 
 
 def judge(event: Any, history: Any) -> Finding | None:

@@ -91,6 +91,25 @@ def _arguments(spot: Spot) -> Found:
                     yield f"take {source.segment(argument)}.detach()", [Edit(at, at, ".detach()")]
 
 
+def retained_graph(spot: Spot) -> Found:
+    """The first of two backwards that stand one after the other leaves their graph to the second."""
+    source, first = spot.source, spot.source.statement(spot.span)
+    for later in spot.spots("needed"):
+        second = later.source.statement(later.span) if later.source.path == source.path else None
+        block = source.block_of(first) if first is not None else []
+        # A graph that comes from an earlier turn of a loop may be meant to end there: only this order tells.
+        if first is None or second not in block or block.index(second) <= block.index(first):
+            continue
+        for call in (n for n in ast.walk(first) if isinstance(n, ast.Call) and syntax.called(n) == "backward"):
+            if not any(k.arg == "retain_graph" for k in call.keywords):
+                at = source.end(call) - 1
+                comma = ", " if call.args or call.keywords else ""
+                yield (
+                    "leave the graph to the second backward: retain_graph=True",
+                    [Edit(at, at, f"{comma}retain_graph=True")],
+                )
+
+
 def keep_graph(spot: Spot) -> Found:
     """Leave out the call that drops the graph."""
     source, statement = spot.source, spot.source.statement(spot.span)

@@ -9,6 +9,8 @@ from torchsan.fix.source import Source
 from torchsan.model import Span
 
 KEEPING = {"append", "insert", "add", "put", "update", "extend", "appendleft", "setdefault", "push", "record", "store"}
+# Calls whose result is the memory that they are given.
+AROUND = {"from_numpy", "as_tensor", "asarray", "from_dlpack"}
 COLLECTING = {"list", "tuple", "deque", "stack", "cat", "dict", "set"}
 
 
@@ -82,3 +84,34 @@ def container_of(statement: ast.stmt) -> str:
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in KEEPING:
         return ast.unparse(call.func.value)
     return ""
+
+
+def handed_out(source: Source, statement: ast.stmt, written: ast.expr) -> list[ast.expr]:
+    """Where methods of the class return the attribute that one of them writes, or a view of it: to them it is a value.
+
+    Who takes what a call returns and stores it later is a holder from the call on.
+    """
+    variable = syntax.variable_of(written)
+    owner = next((n for n in source.above(statement) if isinstance(n, ast.ClassDef)), None)
+    if owner is None or not isinstance(variable, ast.Attribute) or syntax.root_name(variable) != "self":
+        return []
+    own = ast.unparse(variable)
+    given = [n.value for n in ast.walk(owner) if isinstance(n, (ast.Return, ast.Yield)) and n.value is not None]
+    parts = [part for value in given for part in _parts(value)]
+    return [part for part in parts if own in {ast.unparse(n) for n in _shown_as(part)}]
+
+
+def _parts(value: ast.expr) -> list[ast.expr]:
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return [part for item in value.elts for part in _parts(item)]
+    if isinstance(value, ast.Dict):
+        return [part for item in value.values for part in _parts(item)]
+    return [value]
+
+
+def _shown_as(value: ast.expr) -> list[ast.expr]:
+    """The variables whose memory a returned value may be: itself, what it is a view of, what it is made around."""
+    found = [syntax.variable_of(value)]
+    if isinstance(value, ast.Call) and syntax.called(value) in AROUND:
+        found += [syntax.variable_of(argument) for argument in value.args]
+    return [one for one in found if one is not None]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.rewrites.stored import same_stores, stored_values
+from torchsan.fix.rewrites.stored import handed_out, same_stores, stored_values
 from torchsan.fix.source import Edit, Source
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
@@ -207,6 +207,18 @@ def _one_by_one(source: Source, many: ast.expr) -> Found:
         name = source.segment(tensor)
         text = f"({name}[i] for i in range(len({name})))"
         yield f"take the rows one by one: {name}[i]", [Edit(source.start(many), source.end(many), text)]
+
+
+def handed_out_copy(spot: Spot) -> Found:
+    """Copies where the memory is handed out: where it is stored a copy may come too late."""
+    from torchsan.fix.rewrites.writes import written_in
+
+    source, statement = spot.source, spot.source.statement(spot.span)
+    written = written_in(spot, statement) if statement is not None else None
+    values = handed_out(source, statement, written) if statement is not None and written is not None else []
+    for way in ("clone", "copy") if values else ():
+        shown = " and ".join(dict.fromkeys(f"{_short(source, value)}.{way}()" for value in values))
+        yield f"hand out {shown}", [Edit(source.end(value), source.end(value), f".{way}()") for value in values]
 
 
 def clone_operand(spot: Spot) -> Found:

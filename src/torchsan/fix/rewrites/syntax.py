@@ -92,10 +92,15 @@ def variable_of(node: ast.expr) -> ast.Name | ast.Attribute | None:
     while True:
         if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in VIEWS):
             node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_receiver(node):
             node = node.func.value
         else:
             return node if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+
+def _is_receiver(call: ast.Call) -> bool:
+    """A view of what is before the dot, or that itself: `x.mul_(2)` is x."""
+    return called(call) in VIEWS or (_underscored(call) and not is_module_function(call))
 
 
 def names_in(node: ast.AST) -> set[str]:

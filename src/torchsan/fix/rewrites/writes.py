@@ -62,7 +62,8 @@ def _other_names(spot: Spot, statement: ast.stmt) -> list[str] | None:
     found: list[str] = []
     for alias in spot.aliases:
         if alias.name == HELD:
-            if alias.depth > (not isinstance(written, ast.Name)):
+            # What was given a name's value may be meant to keep it; of an attribute that is not to be expected.
+            if not isinstance(written, ast.Name) and alias.depth > 1:
                 return None  # something that outlives the name holds the memory, and would see the old value
             continue
         source = spot.sources.get(alias.path)

@@ -24,6 +24,8 @@ class Fact:
     event: Event | ParallelEvent | Fault
     at: Place
     certainty: Certainty = "certain"
+    # Answers, not known from the source, under which it happens.
+    inside: tuple[tuple[str, bool], ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:

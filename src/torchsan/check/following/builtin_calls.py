@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from torchsan.check.following.parts import Parts
+from torchsan.check.modelling.counting import rounds_from
 from torchsan.check.modelling.names import (
     RUN_QUESTIONS,
     words,
@@ -69,6 +70,8 @@ class BuiltinCalls(Parts):
         known = [a.value for a in args if isinstance(a, Plain) and a.known and isinstance(a.value, int)]
         if len(known) == len(args) and 1 <= len(known) <= 2 and len(range(*known)) <= 4:
             return Sequence([Plain(i, True) for i in range(*known)])
+        if len(args) == 1 or (len(args) == 2 and isinstance(args[0], Plain) and isinstance(args[0].value, int)):
+            return Sequence(list(rounds_from(args[0].value if len(args) == 2 else 0, self.rounds)))
         return Sequence([Plain() for _ in range(self.rounds)])
 
     def builtin_zip(self, args: list[Any], node: ast.Call) -> Any:
@@ -77,7 +80,8 @@ class BuiltinCalls(Parts):
 
     def builtin_enumerate(self, args: list[Any], node: ast.Call) -> Any:
         items = self.iterate(args[0], node) if args else []
-        return Sequence([Sequence([Plain(), item]) for item in items])
+        counts = rounds_from(0, len(items)) if len(args) == 1 and not node.keywords else [Plain() for _ in items]
+        return Sequence([Sequence([count, item]) for count, item in zip(counts, items, strict=False)])
 
     def builtin_list(self, args: list[Any], node: ast.Call) -> Any:
         return Sequence(self.iterate(args[0], node)) if args else Sequence([])

@@ -204,6 +204,8 @@ def _use(
         return Use.KEPT
     if not isinstance(given, ast.Name) or _rebinds(statement, given.id):
         return Use.FRESH
+    if part.endswith(".grad") or (part and _kept_by_object(function, given.id)):
+        return Use.KEPT
     named = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == given.id]
     if isinstance(statement, ast.Expr):
         return Use.FOR_EFFECT
@@ -225,6 +227,24 @@ def _use(
     arguments = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     bound = any(isinstance(n.ctx, ast.Store) for n in named)
     return Use.HANDED_ON if given.id in arguments and not bound else Use.FRESH
+
+
+def _kept_by_object(function: ast.AST, name: str) -> bool:
+    """Whether a name is another one for what an object keeps: `state = self.state[p]`, `for g in self.groups`.
+
+    Or what a method of its own hands out, of which the caller then takes a part.
+    """
+    for node in ast.walk(function):
+        bound, value = (node.targets, node.value) if isinstance(node, ast.Assign) else ([], None)
+        if isinstance(node, ast.For):
+            bound, value = [node.target], node.iter
+        if value is not None and any(isinstance(t, ast.Name) and t.id == name for t in bound):
+            value = value.func if isinstance(value, ast.Call) else value
+            while isinstance(value, ast.Subscript | ast.Attribute) and not _is_self(value):
+                value = value.value
+            if isinstance(value, ast.Attribute):
+                return True
+    return False
 
 
 def _parts(reached: list[ast.AST], name: str, part: str) -> list[ast.Name]:

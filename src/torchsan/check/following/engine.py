@@ -10,6 +10,7 @@ from dataclasses import replace
 from torchsan.check.facts import Fact
 from torchsan.check.following.callers import called_without_grad
 from torchsan.check.following.dropped import dropped_results
+from torchsan.check.following.evaluation import only_evaluated, only_given_in_use
 from torchsan.check.following.evidence import used_as_containers, used_as_tensors
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
 from torchsan.check.following.machine import CallCutShort, PathEnded
@@ -43,6 +44,7 @@ BUDGET_OF_PATHS, BUDGET_OF_PROGRAM = 250, 2 * BUDGET
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
 # Methods that run whenever an object is made or used.
 _CALLED_BY_ALL = re.compile(r"^(?:__init__|__call__|forward|training_step|_?(?:init|reset)_?(?:weights?|parameters))$")
+_IS_NONE = re.compile(r"(\w+) is (not )?None$")
 _IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
 _NO_TENSOR = re.compile(
     r"\b(?:[Ll]ist|[Tt]uple|[Dd]ict|Sequence|Iterable|Iterator|Callable|Mapping|[Ss]et|Any|ndarray|int|float|str|bool|"
@@ -120,8 +122,26 @@ def _as_called(fact: Fact, root: FunctionInfo, program: Program, project: Projec
     """A fact of a function, or below it, that is called where no gradients are kept may be none."""
     writer = function_at(program, fact.at.line) if fact.at.path == program.path else None
     around = {info.name for info in (root, writer) if info is not None and _hangs_on_callers(info)}
-    without = any(called_without_grad(name, project) for name in around)
+    without = any(called_without_grad(name, project) or only_evaluated(name, project) for name in around)
+    without = without or _left_out_in_training(fact, root, project)
     return replace(fact, certainty="possible") if without else fact
+
+
+def _left_out_in_training(fact: Fact, root: FunctionInfo, project: Project) -> bool:
+    """Whether a write happens only where an argument is given that nobody gives in training."""
+    asked = [
+        match[1] for condition, answer in fact.inside if (match := _IS_NONE.match(condition)) and _given(match, answer)
+    ]
+    spec = root.node.args
+    left_out = {a.arg for a in (*spec.posonlyargs, *spec.args)[::-1][: len(spec.defaults)]} | {
+        a.arg for a in spec.kwonlyargs
+    }
+    return any(name in left_out and only_given_in_use(root.name, name, project) for name in asked)
+
+
+def _given(test: re.Match[str], answer: bool) -> bool:
+    """Whether the answer to `x is None` or `x is not None` says that x was given."""
+    return answer == (test[2] is not None)
 
 
 def _hangs_on_callers(info: FunctionInfo) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torchsan.check.following.items import Items
 from torchsan.check.following.scope import Scope
+from torchsan.check.modelling.counting import compared, moved
 from torchsan.check.modelling.names import (
     ARRAY_ATTRIBUTES,
     BINARY,
@@ -57,6 +58,9 @@ _FOLD: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 def computes_with(function: ast.AST, name: ast.Name) -> bool:
     """Whether a name is an operand where it stands, or joined to others, rather than handed on."""
     for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and name in node.value.elts:
+            # `a, b = b, c(a)` gives it another name.
+            return False
         joins = isinstance(node, ast.BinOp | ast.AugAssign | ast.List | ast.Tuple | ast.Subscript)
         if joins and any(child is name for child in ast.iter_child_nodes(node)):
             return True
@@ -201,7 +205,7 @@ class Expressions(Items):
 
     def binary(self, op: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
         if isinstance(left, Plain) and isinstance(right, Plain):
-            return self.fold(_FOLD.get(type(op)), left, right)
+            return moved(op, left, right) or self.fold(_FOLD.get(type(op)), left, right)
         if isinstance(left, Sequence) and isinstance(right, Sequence) and isinstance(op, ast.Add):
             return Sequence(left.items + right.items)
         if isinstance(left, Sequence):
@@ -281,6 +285,9 @@ class Expressions(Items):
         if len(rights) == 1 and isinstance(node.ops[0], ast.Is | ast.IsNot):
             return self.identity(left, right, isinstance(node.ops[0], ast.Is))
         if len(rights) == 1 and isinstance(left, Plain) and isinstance(right, Plain):
+            counted = compared(node.ops[0], left, right)
+            if counted is not None:
+                return Plain(counted, True)
             return self.fold(_FOLD.get(type(node.ops[0])), left, right)
         if len(rights) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn) and isinstance(left, Plain) and left.known:
             return self.membership(left.value, right, node)

@@ -27,6 +27,7 @@ from torchsan.check.modelling.values import (
     Plain,
     Sequence,
     Tensor,
+    truth,
 )
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
@@ -116,8 +117,9 @@ class Interpreter(Statements, Expressions, Calls):
             return bool(RUN_QUESTIONS[name]) != (question is not test)
         value = self.value(test, scope)
         self.question = ""
-        if isinstance(value, Plain) and value.known:
-            return bool(value.value)
+        answer = truth(value)
+        if answer is not None:
+            return answer
         self.question = self.program.words(test)
         return self.oracle.decide(self.question)
 

@@ -183,6 +183,7 @@ class Machine:
         time = self.tick()
         self.touched = self.touched or tensor.storage.saved or tensor.storage.kind == "argument"
         write = Write(place, time, how, op, target, origin, tensor.op == "numpy", self.inside, self.guarded)
+        write.unseen = self.mode in ("no_grad", "inference")
         tensor.storage.writes.append(write)
         if tensor.storage.kind == "saved" and tensor.place is not None and how != "behind":
             self.facts.append(self.tell.saved_in_backward(tensor.storage, write, tensor.place))

@@ -13,12 +13,13 @@ from itertools import pairwise
 from torchsan.check.facts import Fact
 from torchsan.check.following.blocks import blocks_of
 from torchsan.check.following.callers import Use, uses_of
+from torchsan.check.following.purposes import changes_nothing_twice, is_for_writing
 from torchsan.check.modelling.names import SHAPE_ONLY
 from torchsan.check.modelling.values import ONCE, Storage, Tensor, Write
 from torchsan.check.reading.places import function_at
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
-from torchsan.check.telling.teller import FOR_OUTPUT, Teller
+from torchsan.check.telling.teller import Teller
 
 # Names that tell the reader what is going to happen.
 _SAYS_SO = re.compile(
@@ -36,6 +37,9 @@ _DESCRIBES = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params|Inputs?|Shape)
 _BLANKS = frozenset(
     {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros"}
 )
+# Asked before a write: whether it may be done in place, and whether a gradient forbids it.
+_PERMITS = re.compile(r"in_?place")
+_IF_FREE = re.compile(r"\.requires_grad")
 _PERMISSION = frozenset({"out", "inplace", "in_place", "inplace_", "copy", "clone"})
 
 
@@ -48,6 +52,10 @@ class OwnedWrites:
     def note(self, owned: Iterable[tuple[Tensor, Write]]) -> None:
         for tensor, write in owned:
             self.places.setdefault(write.place, []).append((tensor.storage, write, tensor.sure and not tensor.other))
+
+    def writes_to(self, owner: Storage) -> list[Write]:
+        """All writes to an argument that were seen: `m.mul_(beta)` is followed by `m.add_(x)`."""
+        return [w for seen in self.places.values() for s, w, _ in seen if _same(owner_of(s), owner)]
 
     def facts(self, info: FunctionInfo, program: Program, project: Project | None, tell: Teller) -> list[Fact]:
         found: list[Fact] = []
@@ -62,7 +70,8 @@ class OwnedWrites:
                 or (storage.kind, storage.name) in told
                 or write.origin is not None
                 or write.foreign
-                or meant(storage, write)
+                or meant(write)
+                or (storage.kind == "argument" and is_for_writing(info, storage.name, self.writes_to(storage)))
             ):
                 continue
             mixed = any(owner_of(s) is None and s.kind in ("fresh", "unknown") for s, _, _ in seen)
@@ -106,15 +115,25 @@ class OwnedWrites:
         if Use.READ in uses:
             # What is changed and handed back says by that what it does, unless it says otherwise.
             return mixed or documented(info) or not hands_back(info, storage.name)
+        if any(_IF_FREE.search(condition) for condition, _ in write.inside):
+            # Its author has thought of what the write may spoil.
+            return False
         if mixed:
             return uses <= {Use.HANDED_ON, Use.UNKNOWN} or reads_again(info, storage.name, write)
         # Nobody in the tree tells: callers from outside trust what the function says of itself.
+        if changes_nothing_twice(write):
+            return False
         return uses <= {Use.HANDED_ON} and bool(program.package) and (write.op in SHAPE_ONLY or documented(info))
 
 
 def ambiguous(name: str, project: Project) -> bool:
     """Whether several classes of the tree have a method of this name: whose callers are whose is not known."""
     return name not in ("forward", "__call__") and sum(t.count(f"def {name}(") for _, t in project.mentions(name)) > 1
+
+
+def _same(first: Storage | None, second: Storage) -> bool:
+    # On another path the argument is another object of the same name.
+    return first is not None and (first.kind, first.name) == (second.kind, second.name)
 
 
 def owner_of(storage: Storage | None) -> Storage | None:
@@ -129,15 +148,13 @@ def weak(storage: Storage) -> bool:
     return storage.probably is not None and storage.sometimes
 
 
-def meant(storage: Storage, write: Write) -> bool:
-    """Whether the write itself says that it is meant: through `.data`, once, or to what has a name for results."""
-    if write.how == "behind" or any(c == ONCE or "inplace" in c or "in_place" in c for c, _ in write.inside):
+def meant(write: Write) -> bool:
+    """Whether the write itself says that it is meant: through `.data`, once, or where it is allowed."""
+    if write.how == "behind" or any(c == ONCE or _PERMITS.search(c) for c, _ in write.inside):
         return True
     # `mask[mask.clone()] = …`: who copies what is about to be written knows that it is.
     target = getattr(write.place, "targets", [None])[0]
-    if isinstance(target, ast.Subscript) and "clone(" in ast.unparse(target.slice):
-        return True
-    return storage.kind == "argument" and FOR_OUTPUT.search(storage.name) is not None
+    return isinstance(target, ast.Subscript) and "clone(" in ast.unparse(target.slice)
 
 
 def announced(info: FunctionInfo, write: Write) -> bool:

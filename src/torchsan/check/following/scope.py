@@ -11,7 +11,7 @@ from torchsan.check.modelling.values import Plain
 class Scope:
     """Names of one call (or of the module), with the scope around it."""
 
-    __slots__ = ("function", "names", "outer", "overwritten", "program", "returned", "yielded")
+    __slots__ = ("function", "kept_in_turn", "names", "outer", "overwritten", "program", "returned", "yielded")
 
     def __init__(self, outer: Scope | None, function: Any = None) -> None:
         self.names: dict[str, Any] = {}
@@ -23,6 +23,8 @@ class Scope:
         self.yielded: list[Any] = []
         # Names whose tensor a call has overwritten: name to tensor, write, call.
         self.overwritten: dict[str, tuple[Any, Any, ast.Call]] = {}
+        # Names bound, in some rounds of a loop only, to what another name stood for: that name and the value.
+        self.kept_in_turn: dict[str, tuple[str, Any]] = {}
 
     @property
     def module(self) -> Scope:

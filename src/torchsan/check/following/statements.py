@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from torchsan.check.modelling.names import (
     WITH_PARAMETERS,
 )
 from torchsan.check.modelling.values import (
+    IN_TURN,
     ONCE,
     Class,
     Function,
@@ -25,6 +27,7 @@ from torchsan.check.modelling.values import (
     Library,
     Plain,
     Sequence,
+    Storage,
     Tensor,
     tensors_in,
     truth,
@@ -103,6 +106,23 @@ class Statements(Assignments):
         value = self.value(node.value, scope)
         for target in node.targets:
             self.assign(target, value, scope, node)
+            if self.turns and isinstance(target, ast.Name) and isinstance(node.value, ast.Name):
+                self.note_kept_in_turn(target.id, node.value.id, value, scope)
+
+    def note_kept_in_turn(self, name: str, of: str, value: Any, scope: Scope) -> None:
+        """`if i == 3: kept = x`: in the rounds to come x may be another tensor."""
+        if isinstance(value, Tensor) and any(c.startswith(IN_TURN) for c, _ in self.machine.inside):
+            scope.kept_in_turn[name] = (of, value)
+
+    def part_from(self, node: ast.For, scope: Scope) -> None:
+        """After a loop, what one of its rounds has kept is not what the last one made under the name."""
+        made = {n.id for t in ast.walk(node) if isinstance(t, ast.Assign) for n in t.targets if isinstance(n, ast.Name)}
+        for name, (of, value) in list(scope.kept_in_turn.items()):
+            if of in made:
+                del scope.kept_in_turn[name]
+                if scope.names.get(name) is value:
+                    apart: Tensor = value
+                    scope.names[name] = replace(apart, storage=Storage("unknown", grad=apart.storage.grad))
 
     def run_AnnAssign(self, node: ast.AnnAssign, scope: Scope) -> None:
         if node.value is not None:
@@ -236,6 +256,8 @@ class Statements(Assignments):
                     return left
         finally:
             del self.turns[outer:]
+        if scope.kept_in_turn:
+            self.part_from(node, scope)
         return ""
 
     run_AsyncFor = run_For

@@ -247,6 +247,9 @@ class _Copier:
             made.children = [self.copy(c) for c in value.children]
         elif isinstance(value, Sequence):
             made = Sequence([self.copy(i) for i in value.items], value.make)
+        elif isinstance(value, Snapshot):
+            # What it handed out is copied with it.
+            made = Plain()
         elif isinstance(value, Mapping):
             made = Mapping({k: self.copy(v) for k, v in value.items.items()})
         self.known[id(value)] = made

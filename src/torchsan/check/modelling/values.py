@@ -48,6 +48,8 @@ class Write:
     inside: Answers = ()
     # Whether a test that raises an error was passed before.
     guarded: bool = False
+    # Whether it happens where no gradients are kept.
+    unseen: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -170,11 +172,17 @@ class Plain:
     known: bool = False
     # The `.item()` that made it of a tensor with a graph.
     cut_at: ast.AST | None = None
+    # A whole number of which only this is known: it is no smaller.
+    least: int | None = None
 
 
 def truth(value: Any) -> bool | None:
     """Whether a value is true; None where that is not known."""
-    return bool(value.value) if isinstance(value, Plain) and value.known else None
+    if not isinstance(value, Plain):
+        return None
+    if value.least is not None and value.least > 0:
+        return True
+    return bool(value.value) if value.known else None
 
 
 @dataclass(slots=True, eq=False)

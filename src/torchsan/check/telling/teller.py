@@ -90,7 +90,7 @@ class Teller:
         if self.alone and save.storage.kind == "argument" and FOR_OUTPUT.search(save.storage.name):
             # A state that is handed over to be brought up to date: so decode those who need no gradient.
             certain = False
-        return Fact(event, self.program.place(write.place), "certain" if certain else "possible")
+        return Fact(event, self.program.place(write.place), "certain" if certain else "possible", write.inside)
 
     def refused(
         self,

@@ -78,6 +78,8 @@ def judge(event: Any, history: Any) -> Finding | None:
         spans = event.line.spans("cause", "the region compiles without this line and what follows", primary=True)
     elif event.form == "gradient":
         return _wrong_gradient(event, where)
+    elif event.form == "write":
+        return _lost_write(event, where)
     else:
         message = f"compiled code{where} overwrites a value that its own backward needs; in eager it does not"
         spans = event.line.spans("mutated", "this write, as it was compiled", primary=True)
@@ -94,6 +96,24 @@ def judge(event: Any, history: Any) -> Finding | None:
         fixes=(
             idea("keep this line out of the region: torch.compiler.disable on the function that holds it"),
             idea("if it writes in place, write to new memory"),
+        ),
+    )
+
+
+def _lost_write(event: CompiledOnlyFailure, where: str) -> Finding:
+    """Nothing fails: what should have changed is as it was."""
+    spans = event.line.spans("mutated", "written in eager; compiled, this changes nothing", primary=True)
+    if event.called is not None:
+        spans.append(event.called.span("needed", "called here"))
+    return finding(
+        globals(),
+        f"compiled code{where} loses this write to what it was given; in eager it is made",
+        spans,
+        why="the compiler took what is written for new memory: it may be reached through an op that returned its input",
+        notes=("the graph of the region was run in eager on copies, and there the values change",),
+        fixes=(
+            idea("write the tensor by its own name, not by the result of an op on it"),
+            idea("keep this line out of the region: torch.compiler.disable on the function that holds it"),
         ),
     )
 

@@ -3,10 +3,12 @@
 What it is. `torch.compile` hands the lines of a region to a compiler. What it makes of them can fail although the same
 lines run in eager: an op that the backend does not know, or a value that compiled code overwrites before its own
 backward has used it. Of a buffer that a region updates and then computes with, AOTAutograd may keep the buffer itself
-and make the update again in backward, from values that have the update already.
+and make the update again in backward, from values that have the update already. And a write by the result of an op that
+hands back its input, as dropout does outside training, may be lost.
 
 What goes wrong. The error names the compiler's files and, at best, an op; at backward it says that a variable "has been
-modified by an inplace operation" though no line of the program is wrong. Or nothing is said, and the gradient is wrong.
+modified by an inplace operation" though no line of the program is wrong. Or nothing is said, and the gradient is wrong,
+or a buffer stays as it was.
 
 How to fix. It is the compiler's fault more often than the program's. The line that torchsan names is the first with
 which the region fails: leave it out of the region (`torch.compiler.disable` on the function that holds it, or

@@ -17,8 +17,7 @@ None of these modules is imported before the program has done so itself.
 - `OptimizedModule._orig_mod`, `_torchdynamo_orig_callable`, `Module._compiled_call_impl`: what was compiled; without
   them a compiled model is verified as it is.
 - `torch._dynamo.convert_frame.output_codes`: which code objects dynamo wrote; without it none is taken for one.
-- `SubgraphTracer.create_proxy`, `OutputGraph.current_tx`, `InstructionTranslator.symbolic_locals`: what the variables
-  of traced functions stand for; without them only arguments that are never bound again are known.
+- `SymInt.node.hint`: the size that a symbolic one has in the first call; required where shapes are dynamic.
 - `torch._subclasses.meta_utils.tls`: whether fakes of tensors from inference mode are such; without it they are not.
 """
 
@@ -67,12 +66,6 @@ def hooks() -> dict[str, tuple[Any, str]] | None:
     return found
 
 
-def proxies() -> tuple[Any, str] | None:
-    """Where the nodes of a graph are made, one by one."""
-    tracer = getattr(dynamo("output_graph"), "SubgraphTracer", None)
-    return (tracer, "create_proxy") if tracer is not None and hasattr(tracer, "create_proxy") else None
-
-
 def force_eager(on: bool = True) -> None:
     """Let whatever is compiled run as plain Python, or compile again."""
     torch.compiler.set_stance("force_eager" if on else "default")
@@ -112,11 +105,6 @@ def is_generated(code: Any) -> bool:
         return codes is not None and code in codes
     except Exception:
         return False
-
-
-def is_resumed(code: CodeType) -> bool:
-    """Is it the rest of a function behind a graph break, which dynamo goes on with as with a function of its own?"""
-    return code.co_name.startswith("torch_dynamo_resume_in_")
 
 
 def code_lines(module: Any) -> tuple[Any, dict[int, Any]] | None:
@@ -241,28 +229,11 @@ def fake_mode() -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
         yield lambda tensor: mode.from_tensor(tensor, static_shapes=True)
 
 
-def traced_functions(output: Any) -> Iterator[tuple[CodeType, Any, dict[str, Any]]]:
-    """The functions that dynamo is in the middle of, innermost first: code, instruction, variables by their names."""
-    at = getattr(output, "current_tx", None)
-    while at is not None:
-        yield at.f_code, at.current_instruction, at.symbolic_locals
-        at = getattr(at, "parent", None)
-
-
-def traced_value(variable: Any) -> Any:
-    """What a variable stands for: a node of the graph, a module of the program's, a list (identity, entries)."""
-    if type(variable).__name__ == "LazyVariableTracker":
-        if not variable.is_realized():  # to ask for more of it would make dynamo guard it
-            return None
-        variable = variable.unwrap()
-    held = vars(variable)
-    node = getattr(held.get("proxy"), "node", None)
-    if isinstance(node, torch.fx.Node):
-        return node if isinstance(node.meta.get("example_value"), torch.Tensor) else None
-    if type(variable).__name__ == "ListVariable":
-        return id(variable), tuple(found for item in variable.items if (found := traced_value(item)) is not None)
-    value = held.get("value")
-    return value if isinstance(value, torch.nn.Module) else None
+def plain_number(value: Any) -> Any:
+    """The number that a symbolic size stands for in this call; to ask for it otherwise would make dynamo guard it."""
+    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return value
+    return value.node.hint
 
 
 def is_fake(value: Any) -> bool:

@@ -175,3 +175,121 @@ for _ in range(3):
     jitter(w, total).pow(2).sum().backward()
 print(w.grad, total)
 """
+
+_pair(
+    "custom_function_bounds_what_its_caller_reads", "TS204", """
+class BoundedExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.HOW(max=0.5).exp()  # mutates
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0].clamp(max=20.0)
+
+class Hazard(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rate = nn.Linear(4, 1)
+
+    def forward(self, x):
+        score = self.rate(x).squeeze(1) * 6
+        rate = BoundedExp.apply(score)
+        return rate.sum() + score.square().mean()
+
+model = torch.compile(Hazard(), backend=BACKEND)
+for _ in range(2):
+    model(torch.randn(6, 4)).backward()
+""", "clamp_", "clamp",
+)  # fmt: skip
+
+_pair(
+    "helper_outside_centres_what_the_region_reads", "TS204", """
+@torch.compiler.disable
+def centred(t):
+    t HOW t.mean(0)  # mutates
+    return t
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = x * 2
+        c = centred(h)
+        return (self.w(c) + h).sum()
+
+model = torch.compile(Net(), backend=BACKEND)
+for _ in range(2):
+    model(torch.randn(3, 4)).backward()
+""", "-=", "= t -",
+)  # fmt: skip
+
+_pair(
+    "skip_connection_rectified_in_a_checkpoint", "TS203", """
+from torch.utils.checkpoint import checkpoint
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.v = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def inner(self, x):
+        h = self.w(x)
+        skip = HOW
+        h.relu_()  # mutates
+        return self.v(h) + skip
+
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=False).sum()
+
+model = torch.compile(Block(), backend=BACKEND)
+for _ in range(2):
+    model(torch.randn(3, 4)).backward()
+""", "h", "h.clone()",
+)  # fmt: skip
+
+# torch 2.13 loses writes by the result of a dropout that does nothing.
+_pair(
+    "write_by_an_idle_dropout_is_lost", "TS321", """
+class Tracker(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("level", torch.zeros(4))
+
+    def forward(self, frame):
+        HOW.mul_(0.8).add_(frame.mean(0), alpha=0.2)  # mutates
+        return frame - self.level
+
+tracker = Tracker().eval()
+model = torch.compile(tracker, backend=BACKEND)
+with torch.no_grad():
+    for _ in range(3):
+        print(model(torch.randn(5, 4)).sum(), tracker.level)
+""", "F.dropout(self.level, 0.1, self.training)", "self.level",
+)  # fmt: skip
+
+_pair(
+    "rows_of_a_mask_of_dynamic_width", "TS107", """
+def pad_mask(lengths, width):
+    visible = torch.zeros(width)HOW
+    for row, n in enumerate(lengths.unbind()):
+        visible[row].copy_((torch.arange(width) >= n) * -1e4)  # mutates
+    return visible
+
+class Scorer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(4, 1)
+
+    def forward(self, h, lengths):
+        return (self.gate(h).squeeze(2) + pad_mask(lengths, h.shape[1])).softmax(1)
+
+model = torch.compile(Scorer(), backend=BACKEND, dynamic=True)
+for width in (5, 6):
+    model(torch.randn(3, width, 4), torch.tensor([3, 5, 4])).square().sum().backward()
+""", ".expand(len(lengths), width)", ".repeat(len(lengths), 1)",
+)  # fmt: skip

@@ -3,10 +3,12 @@
 What it is. `torch.compile` hands the lines of a region to a compiler. What it makes of them can fail although the same
 lines run in eager: an op that the backend does not know, or a value that compiled code overwrites before its own
 backward has used it. Of a buffer that a region updates and then computes with, AOTAutograd may keep the buffer itself
-and make the update again in backward, from values that have the update already.
+and make the update again in backward, from values that have the update already. And a write by the result of an op that
+hands back its input, as dropout does outside training, may be lost.
 
 What goes wrong. The error names the compiler's files and, at best, an op; at backward it says that a variable "has been
-modified by an inplace operation" though no line of the program is wrong. Or nothing is said, and the gradient is wrong.
+modified by an inplace operation" though no line of the program is wrong. Or nothing is said, and the gradient is wrong,
+or a buffer stays as it was.
 
 How to fix. It is the compiler's fault more often than the program's. The line that torchsan names is the first with
 which the region fails: leave it out of the region (`torch.compiler.disable` on the function that holds it, or
@@ -78,6 +80,8 @@ def judge(event: Any, history: Any) -> Finding | None:
         spans = event.line.spans("cause", "the region compiles without this line and what follows", primary=True)
     elif event.form == "gradient":
         return _wrong_gradient(event, where)
+    elif event.form == "write":
+        return _lost_write(event, where)
     else:
         message = f"compiled code{where} overwrites a value that its own backward needs; in eager it does not"
         spans = event.line.spans("mutated", "this write, as it was compiled", primary=True)
@@ -94,6 +98,24 @@ def judge(event: Any, history: Any) -> Finding | None:
         fixes=(
             idea("keep this line out of the region: torch.compiler.disable on the function that holds it"),
             idea("if it writes in place, write to new memory"),
+        ),
+    )
+
+
+def _lost_write(event: CompiledOnlyFailure, where: str) -> Finding:
+    """Nothing fails: what should have changed is as it was."""
+    spans = event.line.spans("mutated", "written in eager; compiled, this changes nothing", primary=True)
+    if event.called is not None:
+        spans.append(event.called.span("needed", "called here"))
+    return finding(
+        globals(),
+        f"compiled code{where} loses this write to what it was given; in eager it is made",
+        spans,
+        why="the compiler took what is written for new memory: it may be reached through an op that returned its input",
+        notes=("the graph of the region was run in eager on copies, and there the values change",),
+        fixes=(
+            idea("write the tensor by its own name, not by the result of an op on it"),
+            idea("keep this line out of the region: torch.compiler.disable on the function that holds it"),
         ),
     )
 

@@ -22,7 +22,6 @@ from torchsan.observe.compiled.noted import Noted, version_of
 from torchsan.observe.compiled.parts import Parts
 from torchsan.observe.compiled.records import RegionWrite, Replay
 from torchsan.observe.compiled.refused import explained_running
-from torchsan.observe.compiled.replay import tell_debugger
 from torchsan.observe.compiled.scopes import Part
 from torchsan.observe.compiled.spoilt import SpoiltCall
 from torchsan.observe.compiled.writing import RegionWriting, region_writing
@@ -32,8 +31,8 @@ from torchsan.observe.sites import USER, Site, kind_of, site_of, user_frames
 from torchsan.observe.tensors import changed_since, is_plain, looked_at, memory_of
 
 if TYPE_CHECKING:
-    from torchsan.observe.compiled.rehearsal import Rehearsal
     from torchsan.observe.compiled.sensor import CompiledSensor
+    from torchsan.observe.compiled.trials import Trials
 
 _getframe = sys._getframe
 # The graph that dynamo made is kept for so many calls.
@@ -47,16 +46,14 @@ class RegionSite(LineSite):
 
 
 class Region:
-    def __init__(
-        self, sensor: CompiledSensor, replay: Replay, function: str, rehearsal: Rehearsal | None = None
-    ) -> None:
+    def __init__(self, sensor: CompiledSensor, replay: Replay, function: str, trials: Trials | None = None) -> None:
         self.sensor = sensor
         self.recorder = sensor.recorder
         self.replay = replay
         self.function = function
         self.calls = 0
         self.module: torch.fx.GraphModule | None = None
-        self.rehearsal = rehearsal if sensor.aliases is not None else None
+        self.trials = trials
         self.node_site: RegionSite | None = None
         # Does its forward overwrite memory from which its backward computes again?
         self.overwrites_saved = False
@@ -88,10 +85,13 @@ class Region:
             outer, error = recorder.region, None
             noted = region.before(args, _getframe(1)) if region.writes else None
             recorder.region = region
-            if region.rehearsal is not None:
-                region.rehearse(args, _getframe(1))
+            trials = region.trials
+            kept = trials.before(args, _getframe(1)) if trials is not None else None
             try:
-                return compiled(*args)
+                result = compiled(*args)
+                if kept is not None and trials is not None:
+                    trials.after(args, kept, _getframe(1))
+                return result
             except Exception as raised:
                 error = raised
                 raise
@@ -101,6 +101,7 @@ class Region:
                     region.after(noted)
                 if region.module is not None:
                     region.ran(args, error)
+                error = None  # which would else hold this frame, and this frame it
 
         def run_quiet(*args: Any) -> Any:
             outer, recorder.region = recorder.region, region
@@ -114,8 +115,9 @@ class Region:
                 recorder.region = outer
                 if region.module is not None:
                     region.ran(args, error)
+                error = None  # which would else hold this frame, and this frame it
 
-        wrapper = run if self.writes or self.rehearsal is not None else run_quiet
+        wrapper = run if self.writes or self.trials is not None else run_quiet
         wrapper.__dict__.update(getattr(compiled, "__dict__", {}))
         wrapper.__wrapped__ = compiled  # type: ignore[attr-defined]
         return wrapper
@@ -125,21 +127,10 @@ class Region:
         if error is not None and self.module is not None and self.recorder.active:
             explained_running(self.recorder, error, self.module, args)
         self.calls += 1
+        if self.trials is not None and self.trials.over:
+            self.trials = None
         if self.calls >= KEPT_FOR:
             self.module = None
-
-    def rehearse(self, args: tuple[Any, ...], frame: FrameType) -> None:
-        known = self.rehearsal
-        if known is None or self.recorder.asleep or self.recorder.backward is not None:
-            return
-        try:
-            known.run(args, frame, self.sensor.watch_of_its_own)
-        except Exception as error:
-            # An op that copies do not suit; what it would have shown stays unknown.
-            tell_debugger(error)
-            known.left = 0
-        if not known.left:
-            self.rehearsal = None
 
     def site_at(self, frame: FrameType) -> Site:
         """The line of an autograd node that is made while the region runs."""

@@ -59,10 +59,11 @@ class Rehearsal:
         random, held = torch.get_rng_state(), compat_compile.hold()
         try:
             with compat.unseen(), state_kept(), torch.no_grad():
-                _Player(self, frame).run(*_copies(args, self.written))
+                _Player(self, frame).run(*copies(args, self.written))
         finally:
             compat_compile.release(held)
-            torch.set_rng_state(random)
+            if not torch.equal(random, torch.get_rng_state()):
+                torch.set_rng_state(random)
 
 
 class _Player(torch.fx.Interpreter):  # type: ignore[misc]
@@ -144,7 +145,7 @@ def rehearsal_of(module: torch.fx.GraphModule, known: Replay, scopes: dict[torch
     return Rehearsal(module, known, scopes) if only_computes(module.graph) else None
 
 
-def _copies(args: tuple[Any, ...], written: set[int]) -> list[Any]:
+def copies(args: tuple[Any, ...], written: set[int]) -> list[Any]:
     """What is written is handed over as a copy, and with it all that lies in the same memory."""
     memories = {memory_of(args[target]) for target in written}
     storages: dict[int | None, torch.UntypedStorage] = {}

@@ -254,7 +254,8 @@ def replay(
     try:
         with state_kept(), compat_compile.fake_mode() as fake:
             player.fake = fake
-            fakes = [player.bring(value, index) for index, value in enumerate(inputs)]
+            numbers = map(compat_compile.plain_number, inputs)
+            fakes = [player.bring(value, index) for index, value in enumerate(numbers)]
             with _told_by(player), _Writes(player):
                 output = player.run(*fakes)
             result.roots = [t.grad_fn for t in _tensors(output) if t.grad_fn is not None]

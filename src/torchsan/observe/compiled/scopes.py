@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from torchsan import compat_compile
+from torchsan import compat_tracing
 from torchsan.model import Place
 from torchsan.observe.compiled.instructions import instruction_at
 from torchsan.observe.compiled.lines import note_places
@@ -93,14 +93,14 @@ def noted_scopes(output: Any) -> dict[torch.fx.Node, Scopes]:
 
 
 def _told(names: dict[str, Any]) -> dict[str, Any]:
-    found = {name: _held(compat_compile.traced_value(variable)) for name, variable in names.items()}
+    found = {name: _held(compat_tracing.traced_value(variable)) for name, variable in names.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _spots(output: Any) -> list[tuple[CodeType, int, Place, dict[str, Any]]]:
     """The user's functions in which dynamo is at this moment; none where the lines of one of them are not known."""
     found = []
-    for code, instruction, names in compat_compile.traced_functions(output):
+    for code, instruction, names in compat_tracing.traced_functions(output):
         if kind_of(code) == USER:
             spot = _spot(code, getattr(instruction, "offset", None), getattr(instruction, "positions", None))
             if spot is None:
@@ -124,7 +124,7 @@ def _spot(code: CodeType, offset: Any, positions: Any) -> tuple[CodeType, int, P
     place = place_in(code, offset)
     if place.line != getattr(positions, "lineno", None):
         return None
-    if not compat_compile.is_resumed(code):
+    if not compat_tracing.is_resumed(code):
         return code, offset, place
     # The rest of a function behind a graph break: a function of dynamo's own, on the lines of the user's.
     found = instruction_at(place)

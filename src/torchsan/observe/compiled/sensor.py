@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from torchsan import compat_compile
+from torchsan import compat_compile, compat_tracing
 from torchsan.observe.compiled.failures import explained_later
 from torchsan.observe.compiled.region import Region
-from torchsan.observe.compiled.rehearsal import rehearsal_of
 from torchsan.observe.compiled.replay import replay
 from torchsan.observe.compiled.saves import RegionSave, region_saves
 from torchsan.observe.compiled.scopes import may_write, note_node, noted_scopes
+from torchsan.observe.compiled.trials import trials_of
 from torchsan.observe.imports import when_imported
 from torchsan.observe.patches import Entry, Patches
 from torchsan.observe.recorder import Recorder, shield
@@ -101,7 +101,7 @@ class CompiledSensor:
         self._hook(*places["compiling"], self._around_compiling)
         self._hook(*places["backend"], self._around_backend)
         self._hook(*places["guards"], self._seeing_guards)
-        nodes = compat_compile.proxies()
+        nodes = compat_tracing.proxies()
         if nodes is not None:
             self._hook(*nodes, self._making_nodes)
 
@@ -220,7 +220,9 @@ class CompiledSensor:
             return None
         scopes = noted_scopes(output)
         known = replay(module, list(inputs), scopes)
-        return Region(self, known, compat_compile.function_name(output), rehearsal_of(module, known, scopes))
+        name = compat_compile.function_name(output)
+        trials = trials_of(self.recorder, self.watch_of_its_own, module, known, scopes, name)
+        return Region(self, known, name, trials)
 
     def _around_partition(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def partition(*args: Any, **kwargs: Any) -> Any:

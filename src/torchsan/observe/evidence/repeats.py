@@ -145,7 +145,7 @@ class Repeats:
             return
         written = writing is not None and writing.extent is not None and writing.extent.meets(early.extent)
         write = writing.event if written and writing is not None else self.last_write(early.value, census)
-        taken = stored_at(early.step, frames)
+        taken = _put_at(early, frames) or stored_at(early.step, frames)
         used = taken if early.step.kind == "young" else _read_of(container, early, frames)
         sure: Sure = certainty if used is not None else "possible"
         if self._is_known(early, taken, frames):
@@ -172,6 +172,14 @@ class Repeats:
             self._stored[memory] = compat.WeakStorage(holding.value)
         if taken is not None:
             self._causes.add(_spot(taken))
+
+
+def _put_at(holding: Holding, frames: list[FrameType]) -> Line | None:
+    """Where the object that holds the memory was put into a list of such objects."""
+    if not _below_an_object(holding):
+        return None
+    entry = next(step for step in holding.step.up() if step.kind == "item")
+    return stored_at(entry, frames, bound=False)
 
 
 def _spot(line: Line) -> tuple[str, int, int]:

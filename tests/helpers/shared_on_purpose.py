@@ -99,6 +99,21 @@ ON_PURPOSE = {
         cell = Cell()
         print([cell.step(row) for row in x])
     """,
+    "a list of those that still move": """
+        def settle(bodies):
+            moving = [body for body in bodies if body.sum() > 0]
+            for body in moving:
+                body *= 0.5
+            return len(moving)
+
+        def run():
+            bodies = [torch.ones(2), torch.zeros(2), torch.full((2,), 3.0)]
+            for _ in range(3):
+                settle(bodies)
+            print(torch.stack(bodies).sum())
+
+        run()
+    """,
     "two slots that are filled in turn": """
         class Loader:
             def __init__(self):

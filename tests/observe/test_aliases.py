@@ -360,6 +360,20 @@ PROGRAMS = {
         train_step()
         print((flat(model.state_dict()) - flat(base)).norm())
     """,
+    "TS203 sum in a new dictionary of the old tensors": """
+        def mean(states):
+            total = dict(states[0])  # cause
+            for state in states[1:]:
+                for key, value in state.items():
+                    total[key] += value  # written
+            return {key: value / len(states) for key, value in total.items()}
+
+        def compare():
+            states = [{"w": torch.full((2,), float(i)), "b": torch.ones(1)} for i in range(3)]
+            print(mean(states)["w"], [state["w"].sum() for state in states])
+
+        compare()
+    """,
     "TS203 best score is the running one": """
         class Monitor:
             def __init__(self):

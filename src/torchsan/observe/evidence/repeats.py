@@ -75,7 +75,7 @@ class Repeats:
                     return
         if len(siblings) >= 2 and not is_a(group[0].value, torch.nn.Parameter):
             pair = self._different(group)
-            if pair is not None and _same_namespace(*pair):
+            if pair is not None and _same_namespace(*pair) and not _is_selection(*pair, frames):
                 self._tell(pair, len(group), census, frames, writing, self._across(pair))
 
     def _note_resource(self, census: Census, writing: Writing) -> None:
@@ -230,6 +230,18 @@ def _same_namespace(one: Holding, other: Holding) -> bool:
     """Containers of one function or of one object."""
     first, second = _named(one), _named(other)
     return first is not None and first == second
+
+
+def _is_selection(one: Holding, other: Holding, frames: list[FrameType]) -> bool:
+    """`moving = [body for body in bodies if …]`: entries of the one list, in another that leads to them."""
+    for holding, beside in ((one, other), (other, one)):
+        made = stored_at(holding.step, frames)
+        file = syntax.file_of(made.place.path) if made is not None else None
+        statement = file.at(made.place) if file is not None and made is not None else None
+        for part in ast.walk(statement) if isinstance(statement, ast.Assign) else ():
+            if isinstance(part, ast.ListComp) and _container(beside) in map(ast.unparse, ast.walk(part)):
+                return True
+    return False
 
 
 def _named(holding: Holding) -> int | None:

@@ -16,6 +16,149 @@ x = torch.randn(6, 4)
 """
 
 ON_PURPOSE = {
+    "parts of an optimizer's record changed by one another": """
+        class Averaging(torch.optim.Optimizer):
+            @torch.no_grad()
+            def step(self):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        state = self.state[p]
+                        if not state:
+                            state["mean"], state["change"] = torch.zeros_like(p), p.grad.clone()
+                        change = state["change"]
+                        change.add_(p.grad, alpha=-1)
+                        state["mean"].mul_(0.9).add_(change, alpha=0.1)
+                        p.add_(state["mean"], alpha=-group["lr"])
+                        change.zero_().add_(p.grad)
+
+        net = nn.Linear(4, 1)
+        opt = Averaging(net.parameters(), dict(lr=0.1))
+        for _ in range(4):
+            opt.zero_grad()
+            net(x).pow(2).mean().backward()
+            opt.step()
+        print(net.weight.sum())
+    """,
+    "average weights looked at, and the live ones put back": """
+        net = nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        live = [p.data for p in net.parameters()]
+        average = [p.detach().clone() for p in net.parameters()]
+        for _ in range(4):
+            opt.zero_grad()
+            net(x).pow(2).mean().backward()
+            opt.step()
+            for kept, p in zip(average, net.parameters()):
+                kept.lerp_(p.data, 0.1)
+            for kept, p in zip(average, net.parameters()):
+                p.data = kept
+            print(net(x).sum())
+            for kept, p in zip(live, net.parameters()):
+                p.data = kept
+    """,
+    "a grid that is relaxed again and again": """
+        def relax(grid):
+            grid.mul_(0.9)
+            return grid.pow(2).mean()
+
+        grid = torch.ones(4, 4)
+        print([relax(grid) for _ in range(4)])
+        decays = [lambda g: g.mul_(0.5).sum(), lambda g: g.mul_(0.25).sum()]
+        for decay in decays:
+            print(decay(grid))
+    """,
+    "tied weights that are seen to be tied": """
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.out = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+                self.out.weight = self.table.weight
+
+        net = Tied()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        shown = net.out.weight.detach()
+        for _ in range(3):
+            opt.zero_grad()
+            net.out(net.table(torch.arange(5))).pow(2).mean().backward()
+            opt.step()
+            assert torch.equal(net.table.weight, shown)
+            if not torch.equal(net.table.weight, shown):
+                raise RuntimeError("no longer tied")
+    """,
+    "a state that is taken up and put down again": """
+        class Cell:
+            def __init__(self):
+                self.h = torch.zeros(4)
+
+            def step(self, row):
+                h = self.h
+                h.mul_(0.9).add_(row)
+                self.h = h
+                return h.sum()
+
+        cell = Cell()
+        print([cell.step(row) for row in x])
+    """,
+    "a list of those that still move": """
+        def settle(bodies):
+            moving = [body for body in bodies if body.sum() > 0]
+            for body in moving:
+                body *= 0.5
+            return len(moving)
+
+        def run():
+            bodies = [torch.ones(2), torch.zeros(2), torch.full((2,), 3.0)]
+            for _ in range(3):
+                settle(bodies)
+            print(torch.stack(bodies).sum())
+
+        run()
+    """,
+    "two slots that are filled in turn": """
+        class Loader:
+            def __init__(self):
+                self.slots = [torch.zeros(4), torch.zeros(4)]
+
+            def rows(self):
+                for number, row in enumerate(x):
+                    slot = self.slots[number % 2]
+                    slot.copy_(row)
+                    yield slot
+
+        print(sum(row.sum() for row in Loader().rows()))
+    """,
+    "how often each sample was drawn, counted beside it": """
+        class Data(torch.utils.data.Dataset):
+            def __init__(self):
+                self.rows, self.drawn = torch.rand(4, 3), torch.zeros(4)
+
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, i):
+                self.drawn[i] += 1
+                return self.rows[i] * 2
+
+        data = Data()
+        for _ in range(3):
+            for batch in torch.utils.data.DataLoader(data, batch_size=2):
+                print(batch.mean())
+        print(data.drawn)
+    """,
+    "windows of the last frames, each a copy": """
+        class Frames:
+            def __init__(self):
+                self.buffer, self.frames = np.zeros(3, np.float32), []
+
+            def read(self, t):
+                self.buffer[:] = t
+                self.frames = [*self.frames, torch.from_numpy(self.buffer).clone()][-3:]
+                return torch.stack(self.frames)
+
+        frames = Frames()
+        for t in range(6):
+            print(frames.read(t).std(0))
+    """,
     "stages of a solver in one table, each written once": """
         w = torch.randn(6, requires_grad=True)
         rows, columns = torch.zeros(5, 6), torch.zeros(6, 5)

@@ -352,6 +352,278 @@ PROGRAMS = {
 
         print(spectrum(torch.randn(32, 320)).mean())
     """,
+    "TS203 copies of one memory compared": """
+        def flat(state):
+            return torch.cat([value.flatten() for value in state.values()])
+
+        base = model.state_dict()  # cause
+        train_step()
+        print((flat(model.state_dict()) - flat(base)).norm())
+    """,
+    "TS203 sum in a new dictionary of the old tensors": """
+        def mean(states):
+            total = dict(states[0])  # cause
+            for state in states[1:]:
+                for key, value in state.items():
+                    total[key] += value  # written
+            return {key: value / len(states) for key, value in total.items()}
+
+        def compare():
+            states = [{"w": torch.full((2,), float(i)), "b": torch.ones(1)} for i in range(3)]
+            print(mean(states)["w"], [state["w"].sum() for state in states])
+
+        compare()
+    """,
+    "TS203 best score is the running one": """
+        class Monitor:
+            def __init__(self):
+                self.total, self.best = torch.zeros(()), None
+
+            def end(self):
+                score = self.total
+                if self.best is None or score < self.best:
+                    self.best = score  # cause
+                return self.best
+
+            def reset(self):
+                self.total.zero_()
+
+        monitor = Monitor()
+        for epoch in range(4):
+            monitor.total += 4 - epoch
+            print(monitor.end())
+            monitor.reset()
+    """,
+    "TS203 states of transitions": """
+        class Step:
+            def __init__(self, state):
+                self.state = state
+
+        class Pendulum:
+            def __init__(self):
+                self.state = torch.tensor([0.1, 0.0])
+
+            def move(self):
+                self.state[0] += 0.1  # written
+                return self.state
+
+        pendulum, steps = Pendulum(), []
+        for _ in range(5):
+            steps.append(Step(pendulum.move()))  # cause
+        print(torch.stack([step.state for step in steps]).std(0))
+    """,
+    "TS203 a list of frames made anew each time": """
+        import numpy as np
+
+        class Frames:
+            def __init__(self):
+                self.buffer, self.frames = np.zeros(3, np.float32), []
+
+            def read(self, t):
+                self.buffer[:] = t  # written
+                self.frames.append(torch.from_numpy(self.buffer))  # cause
+                self.frames = self.frames[-3:]
+                return torch.stack(self.frames)
+
+        frames = Frames()
+        for t in range(6):
+            print(frames.read(t).std())
+    """,
+    "TS203 gradients of several losses": """
+        def gradients(losses):
+            kept = []
+            for loss in losses:
+                opt.zero_grad(set_to_none=False)
+                loss.backward(retain_graph=True)
+                kept.append([p.grad for p in model.parameters()])  # cause
+            return kept
+
+        out = model(x)
+        print([sum(g.sum() for g in grads) for grads in gradients([out.mean(), out.pow(2).mean(), -out.mean()])])
+    """,
+    "TS203 proposal that is the state": """
+        class Chain:
+            def __init__(self):
+                self.at = torch.zeros(3)
+
+            def step(self):
+                proposal = self.at  # cause
+                before = self.at.sum()
+                proposal += torch.randn(3)  # written
+                if proposal.sum() > before:
+                    self.at = proposal
+                return self.at.sum()
+
+        chain = Chain()
+        print([chain.step() for _ in range(4)])
+    """,
+    "TS203 weights kept when they are better": """
+        class Best:
+            def __init__(self):
+                self.score, self.weights = 1e9, None
+
+            def look(self, score):
+                if score < self.score:
+                    self.score, self.weights = score, None
+                    self.weights = [p.detach().cpu() for p in model.parameters()]  # cause
+
+        best = Best()
+        for _ in range(5):
+            best.look(model(x).pow(2).mean().item())
+            train_step()
+        print(best.score, (x @ best.weights[0].T + best.weights[1]).pow(2).mean())
+    """,
+    "TS203 batches filled ahead": """
+        class Ahead:
+            def __init__(self):
+                self.slot = torch.zeros(4)
+
+            def fill(self, row):
+                torch.mul(row, 1, out=self.slot)  # written
+                return (self.slot,)
+
+            def rows(self):
+                ahead = self.fill(x[0])
+                for row in x[1:]:
+                    current = ahead  # cause
+                    ahead = self.fill(row)
+                    yield current
+                yield ahead
+
+        print(sum(row.sum() for (row,) in Ahead().rows()))
+    """,
+    "TS203 weights put back that were trained": """
+        from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+        centre = parameters_to_vector(model.parameters()).detach()
+
+        def look(shift):
+            vector_to_parameters(centre + shift, model.parameters())
+            print(model(x).sum())
+            vector_to_parameters(centre, model.parameters())  # cause
+
+        look(0.1)
+        for _ in range(3):
+            train_step()
+        look(0.1)
+    """,
+    "TS204 the array that a tensor was made of": """
+        import numpy as np
+
+        class Series:
+            def __init__(self):
+                self.values = np.array([[1.0, np.nan], [2.0, 3.0]], np.float32)
+
+        def filled(values):
+            t = torch.as_tensor(values, dtype=torch.float32)
+            t[torch.isnan(t)] = 0.0  # written
+            return t
+
+        series = Series()
+        ready = filled(series.values)
+        print(ready.sum(), np.isnan(series.values).sum())
+    """,
+    "TS204 one input for each of several": """
+        class Member:
+            def __init__(self, mean):
+                self.mean, self.net = mean, nn.Linear(4, 1)
+
+            @torch.no_grad()
+            def predict(self, rows):
+                rows.sub_(self.mean)  # written
+                return self.net(rows)
+
+        members = [Member(torch.full((4,), float(i))) for i in range(1, 4)]
+        print(torch.stack([member.predict(x) for member in members]).mean())
+    """,
+    "TS205 samples behind an attribute": """
+        class Sample:
+            def __init__(self):
+                self.image = torch.rand(3, 4)
+
+        class Data(torch.utils.data.Dataset):
+            def __init__(self):
+                self.samples = [Sample() for _ in range(4)]
+
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, i):
+                sample = self.samples[i]
+                sample.image.mul_(1.5)  # written
+                return sample.image
+
+        data = Data()
+        for _ in range(3):
+            for batch in torch.utils.data.DataLoader(data, batch_size=2):
+                print(batch.mean())
+    """,
+    "TS205 samples masked in their store": """
+        import random
+
+        def masked(picture):
+            start = random.randint(0, 2)
+            picture[:, start : start + 2] = 0.0  # written
+            return picture
+
+        class Data(torch.utils.data.Dataset):
+            def __init__(self):
+                self.store = {}
+
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, i):
+                if i not in self.store:
+                    self.store[i] = torch.rand(3, 6)
+                return masked(self.store[i])
+
+        random.seed(0)
+        data = Data()
+        for _ in range(4):
+            for batch in torch.utils.data.DataLoader(data, batch_size=2):
+                print((batch == 0).float().mean())
+    """,
+    "TS205 points changed by one line after the other": """
+        class Encoder:
+            def __call__(self, prompt):
+                at = prompt["at"]
+                at *= 0.5
+                at[..., 0] /= 3.0  # written
+                return at.sin().sum()
+
+        encode, prompts = Encoder(), [{"at": torch.rand(3, 2)} for _ in range(3)]
+        for _ in range(2):
+            print(sum(encode(prompt) for prompt in prompts))
+    """,
+    "TS205 a state that goes on from itself": """
+        cell = nn.GRUCell(4, 4)
+
+        @torch.no_grad()
+        def listen(frames, state=torch.zeros(1, 4)):
+            for frame in frames:
+                state.copy_(cell(frame[None], state))  # written
+            return state.sum()
+
+        print([listen(x) for _ in range(3)])
+    """,
+    "TS205 rewards discounted as an array": """
+        import numpy as np
+
+        class Episode:
+            def __init__(self, n):
+                self.rewards = torch.ones(n)
+
+        def discounted(rewards):
+            out = np.asarray(rewards)
+            for t in range(len(out) - 2, -1, -1):
+                out[t] += 0.9 * out[t + 1]  # written
+            return torch.from_numpy(out)
+
+        elite = [Episode(n) for n in (3, 4)]
+        for _ in range(3):
+            print(torch.cat([discounted(e.rewards) for e in elite]).mean())
+    """,
     "TS206 item in the loss": """
         penalty = sum(p.abs().sum() for p in model.parameters())
         loss = model(x).pow(2).mean() + 0.1 * penalty.item()  # cause

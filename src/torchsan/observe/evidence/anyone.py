@@ -60,15 +60,27 @@ def stepped(
 
 
 def _is_kept_when_better(taken: Line | None) -> bool:
-    """Does the statement stand under a comparison by order?"""
+    """Does the statement stand under a comparison with the best so far, which becomes another there?"""
     file = syntax.file_of(taken.place.path) if taken is not None else None
     node = file.at(taken.place) if file is not None and taken is not None else None
     for around in file.up(node) if file is not None and node is not None else ():
-        if isinstance(around, ast.If) and any(isinstance(part, _ORDER) for part in ast.walk(around.test)):
-            return True
         if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return False
+        if isinstance(around, ast.If) and any(isinstance(part, _ORDER) for part in ast.walk(around.test)):
+            compared = {
+                ast.unparse(part) for part in ast.walk(around.test) if isinstance(part, (ast.Name, ast.Attribute))
+            }
+            bound = {ast.unparse(name) for name in _bound_in(around.body)}
+            if compared & bound:
+                return True
     return False
+
+
+def _bound_in(body: list[ast.stmt]) -> Iterator[ast.expr]:
+    for statement in body:
+        for part in ast.walk(statement):
+            if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Store):
+                yield part
 
 
 def added_to(census: Census, write: Write, frames: list[FrameType]) -> Iterator[Event]:

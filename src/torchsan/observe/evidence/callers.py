@@ -12,6 +12,7 @@ from torchsan.observe.evidence.handed_out import (
     returned_before,
     summed_into_the_first,
     through_a_dictionary,
+    through_a_shallow_copy,
 )
 from torchsan.observe.evidence.scene import Writing
 from torchsan.observe.evidence.second_names import second_name, stored_back
@@ -30,4 +31,5 @@ def events_of(writing: Writing) -> Iterator[Event]:
     yield from kept_before(writing)
     yield from summed_into_the_first(writing)
     yield from refilled(writing)
+    yield from through_a_shallow_copy(writing)
     yield from through_a_dictionary(writing)

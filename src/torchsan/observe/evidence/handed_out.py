@@ -17,8 +17,9 @@ from torchsan.observe.evidence.second_names import binding_line
 from torchsan.observe.holders.classes import is_opened
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import Manner
-from torchsan.observe.holders.reading import next_reads, reads_elsewhere
+from torchsan.observe.holders.reading import Read, next_reads, reads_elsewhere
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
+from torchsan.observe.holders.slots import Holding
 from torchsan.observe.holders.storing import filled_in_this_loop, stored_at
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import entries_of, is_a, is_tensor, items_of
@@ -90,6 +91,57 @@ def refilled(writing: Writing) -> Iterator[Event]:
                 Memory(""), Line(found), writing.event, Line(used[0].place), "list", container, 2,
             )  # fmt: skip
             return
+
+
+def through_a_shallow_copy(writing: Writing) -> Iterator[Event]:
+    """`total = dict(state); total[key] += value`: a container of one's own, and the tensors of another's."""
+    node = writing.written
+    if not writing.manner.reads or not isinstance(node, ast.Name) or not _is_shallow_copy(writing, node.id):
+        return
+    own = local_names(writing.top).get(node.id)
+    if not is_a(own, dict):
+        return
+    for holding in writing.census.of(writing.target) if writing.target is not None else ():
+        if holding.step.kind != "item" or holding.step.owner == id(own) or is_a(holding.value, torch.nn.Parameter):
+            continue
+        if holding.value is not writing.tensor:
+            continue
+        used = _read_by_others(holding, writing)
+        if used:
+            taken = binding_line(writing.top, node.id)
+            yield AliasedSnapshot(
+                Memory(node.id), taken, writing.event, Line(used[0].place), "alias", holding.step.path
+            )
+            return
+
+
+def _read_by_others(holding: Holding, writing: Writing) -> list[Read]:
+    """Where a function further out reads the container next, by its own name for it."""
+    root = holding.step.root
+    value = local_names(root.frame).get(root.part) if root.frame is not None else None
+    for frame in writing.frames[1:CALLERS]:
+        for name, held in local_names(frame).items():
+            if held is value and value is not None:
+                found = next_reads(frame, name, loops=True, after_loops=True)
+                if found:
+                    return found
+    return []
+
+
+def _is_shallow_copy(writing: Writing, name: str) -> bool:
+    """Did this function make the container from another one: `dict(x)`, `x.copy()`, `{**x}`, `{k: v for …}`?"""
+    file, node = writing.file, writing.node
+    if file is None or node is None:
+        return False
+    found = syntax.binding(file, file.function(node), name, writing.site.place.line)
+    made = found[1] if found is not None and isinstance(found[0], (ast.Assign, ast.AnnAssign)) else None
+    if isinstance(made, ast.Call):
+        called = syntax.text_of(made.func).rpartition(".")[2]
+        return called in ("dict", "OrderedDict", "copy")
+    if isinstance(made, ast.Dict):
+        return None in made.keys
+    # A list of some of them may be meant to lead to them.
+    return isinstance(made, ast.DictComp) and not any(generator.ifs for generator in made.generators)
 
 
 def through_a_dictionary(writing: Writing) -> Iterator[Event]:

@@ -75,7 +75,7 @@ class Repeats:
                     return
         if len(siblings) >= 2 and not is_a(group[0].value, torch.nn.Parameter):
             pair = self._different(group)
-            if pair is not None and _same_namespace(*pair):
+            if pair is not None and _same_namespace(*pair) and not _is_selection(*pair, frames):
                 self._tell(pair, len(group), census, frames, writing, self._across(pair))
 
     def _note_resource(self, census: Census, writing: Writing) -> None:
@@ -145,7 +145,7 @@ class Repeats:
             return
         written = writing is not None and writing.extent is not None and writing.extent.meets(early.extent)
         write = writing.event if written and writing is not None else self.last_write(early.value, census)
-        taken = stored_at(early.step, frames)
+        taken = _put_at(early, frames) or stored_at(early.step, frames)
         used = taken if early.step.kind == "young" else _read_of(container, early, frames)
         sure: Sure = certainty if used is not None else "possible"
         if self._is_known(early, taken, frames):
@@ -172,6 +172,14 @@ class Repeats:
             self._stored[memory] = compat.WeakStorage(holding.value)
         if taken is not None:
             self._causes.add(_spot(taken))
+
+
+def _put_at(holding: Holding, frames: list[FrameType]) -> Line | None:
+    """Where the object that holds the memory was put into a list of such objects."""
+    if not _below_an_object(holding):
+        return None
+    entry = next(step for step in holding.step.up() if step.kind == "item")
+    return stored_at(entry, frames, bound=False)
 
 
 def _spot(line: Line) -> tuple[str, int, int]:
@@ -222,6 +230,18 @@ def _same_namespace(one: Holding, other: Holding) -> bool:
     """Containers of one function or of one object."""
     first, second = _named(one), _named(other)
     return first is not None and first == second
+
+
+def _is_selection(one: Holding, other: Holding, frames: list[FrameType]) -> bool:
+    """`moving = [body for body in bodies if …]`: entries of the one list, in another that leads to them."""
+    for holding, beside in ((one, other), (other, one)):
+        made = stored_at(holding.step, frames)
+        file = syntax.file_of(made.place.path) if made is not None else None
+        statement = file.at(made.place) if file is not None and made is not None else None
+        for part in ast.walk(statement) if isinstance(statement, ast.Assign) else ():
+            if isinstance(part, ast.ListComp) and _container(beside) in map(ast.unparse, ast.walk(part)):
+                return True
+    return False
 
 
 def _named(holding: Holding) -> int | None:

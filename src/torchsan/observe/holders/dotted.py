@@ -15,8 +15,12 @@ def read_behind(file: syntax.File, node: ast.AST, text: str) -> ast.expr | None:
     if statement is None:
         return None
     root = text.partition(".")[0].partition("[")[0]
+    # `images[i]` is another one when `i` is.
+    others = {part.id for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Name)} - {root}
     for other in _behind(file, statement):
         shown = ast.unparse(other)
+        if shown in others and isinstance(other.ctx, ast.Store):  # type: ignore[attr-defined]
+            return None
         if shown not in (text, root):
             continue
         if isinstance(other.ctx, ast.Load):  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from torchsan.observe.timing import Share
 # All looks together have this share of the process's time; lines that it has not met before have time of their own
 # besides, some once for every process and some for every such line. However often a block is watched, a line is new
 # but once. Of a program that is all new lines, as a suite of tests is, their time is a share as well.
-SHARE, ALLOWANCE, FOR_A_LINE = 0.02, 0.2, 0.02
+SHARE, ALLOWANCE, FOR_A_LINE = 0.02, 0.4, 0.02
 FOR_ALL_LINES = 0.04
 HOARD = 0.01
 

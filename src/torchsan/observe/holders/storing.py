@@ -194,20 +194,27 @@ def _bound_to(file: syntax.File, scope: ast.AST, name: str, near: Place, *, attr
             targets = [node.target]
         else:
             continue
+        value = None if isinstance(node, ast.For) else node.value
         for target in targets:
-            if any(_names(one, name) and isinstance(one, ast.Attribute) == attribute for one in _targets(target)):
-                found.append(node)
+            for one, bound in _pairs(target, value):
+                # A constant is no memory.
+                known = not isinstance(bound, ast.Constant) and isinstance(one, ast.Attribute) == attribute
+                if known and _names(one, name):
+                    found.append(node)
     before = [node for node in found if node.lineno <= near.line]
     chosen = before or found
     return file.place(max(chosen, key=lambda n: n.lineno) if before else chosen[0], near) if chosen else None
 
 
-def _targets(target: ast.expr) -> Iterator[ast.expr]:
+def _pairs(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """Each name that is bound, with what it is bound to where that stands beside it."""
     if isinstance(target, (ast.Tuple, ast.List)):
-        for element in target.elts:
-            yield from _targets(element)
+        values = list(value.elts) if isinstance(value, (ast.Tuple, ast.List)) else []
+        for number, element in enumerate(target.elts):
+            beside = values[number] if len(values) == len(target.elts) else None
+            yield from _pairs(element, beside)
     else:
-        yield target
+        yield target, value
 
 
 def _names(node: ast.AST, name: str) -> bool:

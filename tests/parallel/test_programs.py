@@ -1,4 +1,4 @@
-"""Whole programs of two ranks in the style of real projects: each fault is told by its line, and nothing else is."""
+"""Whole programs of several processes in the style of real projects: each fault is told by its line, and nothing else is."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ PROGRAMS = json.loads((FOLDER / "truth.json").read_text())
 def test_the_fault_is_told_and_nothing_else(row: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / row["file"]
     path.write_text((FOLDER / row["file"]).read_text())
-    ranks = run_ranks(path)
-    assert ranks.statuses == [0, 0], ranks.outputs
+    world = row.get("ranks", 2)
+    ranks = run_ranks(path, world)
+    assert ranks.statuses == [0] * world, ranks.outputs
     assert ranks.codes == ([row["code"]] if "code" in row else []), ranks.report.findings
     told = {span.line for finding in ranks.report.findings for span in finding.spans}
     assert set(row.get("lines", ())) <= told

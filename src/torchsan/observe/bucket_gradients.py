@@ -223,5 +223,5 @@ def _if_unset(file: syntax.File, store: ast.expr, name: str) -> bool:
 
 def _only_asked(file: syntax.File, node: ast.Attribute) -> bool:
     """`self.kept is not None`, `if self.kept:`."""
-    above = next(iter(file.up(node)), None)
+    above = file.parents.get(node)
     return isinstance(above, (ast.Compare, ast.UnaryOp, ast.BoolOp, ast.If))

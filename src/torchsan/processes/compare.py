@@ -9,7 +9,7 @@ from typing import Any
 from torchsan.model import Finding, Place
 from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import ParallelEvent, RanksDisagree, RankStuck, Stand, StridedCollective
-from torchsan.processes.memory import compare_copies, compare_parts, compare_sharing
+from torchsan.processes.memory import compare_copies, compare_forks, compare_parts, compare_sharing
 from torchsan.processes.reading import Record
 from torchsan.processes.ring import Call, read_ring
 from torchsan.processes.stacks import stood_at
@@ -27,7 +27,7 @@ def compare_ranks(records: list[Record]) -> list[Finding]:
     if any(isinstance(event, RanksDisagree | StridedCollective) for event, _ in told):
         # Sums of what does not belong together part the weights: one mistake, one finding.
         told = [(event, on) for event, on in told if not is_consequence(event)]
-    told += [(event, ()) for event in compare_sharing(records)]
+    told += [(event, ()) for event in (*compare_sharing(records), *compare_forks(records))]
     found = []
     for event, on in told:
         for rule in all_rules().values():

@@ -32,6 +32,19 @@ def compare_sharing(records: list[Record]) -> Iterator[SharedMemory]:
             break
 
 
+def compare_forks(records: list[Record]) -> Iterator[SharedMemory]:
+    """Models that a child has trained for itself, and that its parent has left as they were and goes on with."""
+    untouched = {(r.pid, f["name"]): f for r in records for f in r.facts if f["kind"] == "untouched"}
+    told: set[str] = set()
+    for record in records:
+        for fact in record.facts:
+            theirs = untouched.get((record.parent, fact["name"])) if fact["kind"] == "own_copy" else None
+            # Who sends numbers back may have wanted no more than these, unless the model is run again.
+            if theirs is not None and (theirs["used"] or not fact["sent"]) and str(fact["line"]) not in told:
+                told.add(str(fact["line"]))
+                yield SharedMemory("own-copy", Memory(fact["name"]), Line(Place(*fact["line"])))
+
+
 def compare_parts(ranks: dict[int, Record]) -> Iterator[tuple[ShardTouched, tuple[int, ...]]]:
     """What each rank does to its part or its copy of one DTensor."""
     for kind, value, form in (("replicate", "digest", "replicas-differ"), ("part", "values", "parts-differ")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import multiprocessing.connection
 import multiprocessing.process
 import multiprocessing.queues
@@ -18,16 +17,16 @@ import torch
 from torchsan import compat_distributed as distributed
 from torchsan.model.events import Line, Memory
 from torchsan.model.parallel_events import SharedMemory
-from torchsan.observe import expressions as syntax
 from torchsan.observe.clock import clock
 from torchsan.observe.flights import Side, sides_of
+from torchsan.observe.forks import Forks
 from torchsan.observe.ledger import Written
 from torchsan.observe.names import in_variables
 from torchsan.observe.objects import attributes_of, is_a, is_tensor, items_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sensors.replicas import ReplicaSensor, row
-from torchsan.observe.sites import USER, Site, frame_place, kind_of, site_of, user_frames
+from torchsan.observe.sites import USER, Site, kind_of, site_of, user_frames
 from torchsan.observe.steps import OptimizerStep
 
 _getframe = sys._getframe
@@ -58,8 +57,7 @@ class SharingSensor:
         # Tensors sent to another process that were not shared before: each may still be read there.
         self._sent: list[tuple[Side, Site, int, str, list[Written]]] = []
         self._pid = os.getpid()
-        self._gave_back = False
-        self._trained: tuple[Site, str] | None = None
+        self.forks = Forks(recorder)
         self._looks: dict[object, int] = {}
 
     def install(self) -> None:
@@ -73,20 +71,20 @@ class SharingSensor:
         patches.set(torch.Tensor, "share_memory_", self._sharing(torch.Tensor.share_memory_))
         start = multiprocessing.process.BaseProcess.start
         patches.set(multiprocessing.process.BaseProcess, "start", self._starting(start))
+        self.forks.install()
         self.replicas.before_steps.append(self._before_step)
         self.replicas.on_wrap.append(self._ddp_made)
 
     def close(self) -> None:
         if self.recorder.active:
             self._written_since()
-            if os.getpid() != self._pid:
-                self._own_copy()
+            self.forks.close()
 
     # -- wrappers -----------------------------------------------------------------------------------
 
     def _sending(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def put(queue: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-            self._gave_back = True
+            self.forks.sent(value)
             self._noted(value, _getframe(1))
             return original(queue, value, *args, **kwargs)
 
@@ -106,7 +104,7 @@ class SharingSensor:
 
     def _giving(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def method(this: Any, *args: Any, **kwargs: Any) -> Any:
-            self._gave_back = True
+            self.forks.sent_bytes(_getframe(1))
             return original(this, *args, **kwargs)
 
         method.__name__, method.__doc__ = name, original.__doc__
@@ -126,6 +124,7 @@ class SharingSensor:
     def _starting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def start(process: Any) -> Any:
             unshared = self._unshared(process)
+            self.forks.starting(_getframe(1))
             result = original(process)
             if unshared and os.getpid() == self._pid:
                 self._went_over(unshared, _getframe(1))
@@ -217,49 +216,8 @@ class SharingSensor:
             if key is not None:
                 journal.write("gradient_shared", key=key, line=row(site.place))
                 break
-        if os.getpid() != self._pid and self._trained is None and not distributed.world()[1] > 1:
-            name = self._inherited(parameters)
-            if name:
-                self._trained = (site, name)
-
-    def _inherited(self, parameters: list[Any]) -> str:
-        """The name, in the parent's frame, of a model that this fork was given and now trains."""
-        process = multiprocessing.process.current_process()
-        given = attributes_of(process)
-        owned = {id(t) for t in _tensors_in((given.get("_args"), given.get("_kwargs"))) if not t.is_shared()}
-        if not any(id(p) in owned for p in parameters):
-            return ""
-        # The frames of the parent are still on the stack of a fork.
-        frame: FrameType | None = _getframe(1)
-        while frame is not None and frame.f_code.co_name != "_bootstrap":
-            frame = frame.f_back
-        for user in user_frames(frame)[:1]:
-            place = frame_place(user)
-            file = syntax.file_of(place.path)
-            call = file.at(place) if file else None
-            if file is None or call is None:
-                return ""
-            for name, value in {**user.f_globals, **user.f_locals}.items():
-                trained = is_a(value, torch.nn.Module) and any(id(p) in owned for p in value.parameters())
-                if trained and _read_after(file, call, name):
-                    return name
-        return ""
-
-    @shield
-    def _own_copy(self) -> None:
-        if self._trained is not None and not self._gave_back:
-            site, name = self._trained
-            self.recorder.emit(SharedMemory("own-copy", Memory(name), Line(site.place)))
-
-
-def _read_after(file: Any, call: Any, name: str) -> bool:
-    statement = file.statement(call)
-    function = file.function(call)
-    end = getattr(statement, "end_lineno", 0)
-    return any(
-        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and node.lineno > end
-        for node in ast.walk(function)
-    )
+        if distributed.world()[1] < 2:
+            self.forks.before_step(parameters, site)
 
 
 def _tensors_in(value: Any, depth: int = 4) -> Iterator[torch.Tensor]:

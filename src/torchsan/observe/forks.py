@@ -1,0 +1,208 @@
+"""Models that a fork has copied: does the child train its copy, and does the parent go on with the one from before?
+
+Each side tells what it knows; only both together are a fault. A child that sends tensors, or writes a file, gives its
+weights back in its own way. A parent that writes the model afterwards has got them, or trains it itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType, FunctionType
+from typing import Any
+
+import torch
+
+from torchsan.observe import expressions as syntax
+from torchsan.observe.clock import clock
+from torchsan.observe.flights import Side, sides_of
+from torchsan.observe.ledger import Written
+from torchsan.observe.made_from import value_of
+from torchsan.observe.names import modules
+from torchsan.observe.objects import attribute_of, class_attribute, is_a, is_exactly, is_tensor, items_of
+from torchsan.observe.recorder import Recorder, shield
+from torchsan.observe.refusals import whole_statement
+from torchsan.observe.sensors.replicas import row
+from torchsan.observe.sites import USER, Site, frame_place, kind_of, user_frames
+
+_getframe = sys._getframe
+MAX_MODELS, MAX_PARAMETERS = 64, 4_096
+# Containers that are looked into; a class of the user's own may count its entries in its own way.
+PLAIN = (list, tuple, dict)
+DECORATORS = 8
+WRITING = os.O_WRONLY | os.O_RDWR
+
+
+@dataclass(slots=True)
+class _Handed:
+    """A model of this process's own when it started a child."""
+
+    name: str
+    parameters: frozenset[int]
+    sides: list[Side]
+    when: int
+    writes: list[list[Written]]  # all that were known by then, for each
+    used: bool  # the program goes on to run it, or hands it to a function of its own
+    read: bool  # its name comes up again at all
+    module: weakref.ref[Any] | None = None
+
+
+class Forks:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._pid = os.getpid()
+        self._models: dict[int, _Handed] = {}
+        self._sent = False  # something went to another process
+        self._gave_back = False  # something went out that may hold the weights
+        self._trained: tuple[Site, _Handed] | None = None
+
+    def install(self) -> None:
+        self.recorder.patches.set(torch, "save", self._saving(torch.save))
+
+    def close(self) -> None:
+        if os.getpid() != self._pid:
+            self._tell_trained()
+        else:
+            for handed in list(self._models.values()):
+                self._tell_untouched(handed)
+        self._models.clear()
+
+    def _saving(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def save(*args: Any, **kwargs: Any) -> Any:
+            self._gave_back = True
+            return original(*args, **kwargs)
+
+        save.__doc__, save.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
+        return save
+
+    # -- the parent ---------------------------------------------------------------------------------
+
+    @shield
+    def starting(self, frame: FrameType) -> None:
+        """A process is about to be started: which models would a fork copy?"""
+        if not self.recorder.active or self.recorder.paused or os.getpid() != self._pid:
+            return
+        for user in user_frames(frame)[:2]:
+            for path, module in modules([user]):
+                self._hand_over(path, module, user)
+
+    def _hand_over(self, path: str, module: torch.nn.Module, frame: FrameType) -> None:
+        parameters = list(module.parameters())
+        ids = frozenset(map(id, parameters))
+        known = self._models.get(id(module))
+        if known is not None and known.parameters == ids and known.read:
+            return
+        if not ids or len(ids) > MAX_PARAMETERS or len(self._models) >= MAX_MODELS:
+            return
+        if any(p.device.type != "cpu" or p.is_shared() for p in parameters):
+            return
+        used, read = _goes_on_with(path, frame)
+        sides = sides_of(parameters, look=False)
+        key = id(module)
+        # A module is gone before its parameters are: what happened to them can be asked then, and not later.
+        gone = weakref.ref(module, lambda _: self._gone(key))
+        self._models[key] = _Handed(path, ids, sides, clock.now(), self._writes(sides), used, read, gone)
+
+    def _gone(self, key: int) -> None:
+        handed = self._models.pop(key, None)
+        if handed is not None and self.recorder.active and os.getpid() == self._pid:
+            self._tell_untouched(handed)
+
+    @shield
+    def _tell_untouched(self, handed: _Handed) -> None:
+        """At its end: a model that is as it was when a child was started."""
+        journal, ledger = self.recorder.journal, self.recorder.ledger
+        if journal is None or not handed.read or not all(side.alive() for side in handed.sides):
+            return
+        stepped = any(True for side in handed.sides for _ in ledger.steps_after(side.memory, handed.when))
+        if not stepped and self._writes(handed.sides) == handed.writes:
+            journal.write("untouched", name=handed.name, used=handed.used)
+
+    def _writes(self, sides: list[Side]) -> list[list[Written]]:
+        return [list(self.recorder.ledger.writes.get(side.memory, [])) for side in sides]
+
+    # -- the child ----------------------------------------------------------------------------------
+
+    def sent(self, value: Any) -> None:
+        self._sent = True
+        self._gave_back = self._gave_back or any(True for _ in _rich_in(value))
+
+    def sent_bytes(self, frame: FrameType) -> None:
+        """Bytes of the program's own may hold anything; those of a queue were looked at as values."""
+        if kind_of(frame.f_code) == USER:
+            self._gave_back = True
+
+    def before_step(self, parameters: list[Any], site: Site) -> None:
+        if os.getpid() == self._pid or self._trained is not None:
+            return
+        ids = {id(p) for p in parameters}
+        handed = next((h for h in self._models.values() if h.read and ids & h.parameters), None)
+        if handed is not None:
+            self._trained = (site, handed)
+            sys.addaudithook(self._audit)  # never taken away: for this child only, which has begun to train
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[2], int) and args[2] & WRITING and not isinstance(args[0], int):
+            self._gave_back = True
+
+    @shield
+    def _tell_trained(self) -> None:
+        journal = self.recorder.journal
+        if journal is not None and self._trained is not None and not self._gave_back:
+            site, handed = self._trained
+            line = row(whole_statement(site.place))
+            journal.write("own_copy", name=handed.name, line=line, sent=self._sent)
+
+
+def _rich_in(value: Any, depth: int = 4) -> Iterator[Any]:
+    """What may hold weights: anything but plain numbers, texts and containers of such."""
+    if value is None or any(is_a(value, kind) for kind in (str, int, float, complex)):
+        return
+    if is_tensor(value):
+        if value.numel() > 1:
+            yield value
+        return
+    held = [item for _, item in items_of(value, 1_000)]
+    if not depth or not is_exactly(value, PLAIN) or len(held) != len(value):
+        yield value
+        return
+    for item in held:
+        yield from _rich_in(item, depth - 1)
+
+
+def _goes_on_with(path: str, frame: FrameType) -> tuple[bool, bool]:
+    """Below the line at which a frame stands: is the model run or handed to a function of the program's own; named?"""
+    place = frame_place(frame)
+    file = syntax.file_of(place.path)
+    at = file.at(place) if file else None
+    statement = file.statement(at) if file and at is not None else None
+    if file is None or statement is None:
+        return False, False
+    end = getattr(statement, "end_lineno", 0)
+    used = read = False
+    for node in ast.walk(file.function(statement)):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or node.lineno <= end or syntax.text_of(node) != path:
+            continue
+        read = True
+        above = file.parents.get(node)
+        above = file.parents.get(above) if isinstance(above, ast.keyword) else above
+        if isinstance(above, ast.Call):
+            used = used or above.func is node or _is_of_the_program(above.func, frame)
+    return used, read
+
+
+def _is_of_the_program(function: ast.expr, frame: FrameType) -> bool:
+    """A function or method that the program itself has written, under whatever decorators."""
+    called = value_of(function, frame)
+    if called is None and isinstance(function, ast.Attribute):
+        called = class_attribute(type(value_of(function.value, frame)), function.attr)
+    for _ in range(DECORATORS):
+        inner = attribute_of(called, "__wrapped__")
+        if inner is None:
+            break
+        called = inner
+    return is_a(called, FunctionType) and kind_of(called.__code__) == USER

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torchsan.fix.counterfactual import HELPER, around, at_entry
 from torchsan.fix.kindred import written_by
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.rewrites.stored import KEEPING
@@ -19,7 +20,6 @@ from torchsan.fix.source import Edit, Function, Source, real
 from torchsan.model import Finding
 from torchsan.model.source import real_path
 
-HELPER = '__import__("torchsan.fix.keeping", fromlist=["own"])'
 # Calls and attributes that hand out the memory itself.
 HANDING_OUT = {"state_dict", "detach", "numpy", "data"}
 COPYING = {"clone", "copy", "deepcopy", "detach"}
@@ -48,7 +48,7 @@ def shared_beside(old: Source, new: Source, finding: Finding) -> list[Beside]:
             near = _methods(owner) or [function or new.tree]
             places += [_stores(new, one) for one in near]
             elsewhere = [f for f in ast.walk(new.tree) if isinstance(f, Function) and f not in near]
-            texts = set(_texts(old, finding))
+            texts = set(stored_texts(old, finding))
             places += [_stores(new, one, texts) for one in [*elsewhere, *([new.tree] if function else [])]]
         else:
             places += [_writes(new, function)] if isinstance(function, Function) else []
@@ -103,7 +103,7 @@ def _constructor(owner: ast.ClassDef | None) -> ast.AST | None:
 # -- stores ---------------------------------------------------------------------------------------------------
 
 
-def _texts(old: Source, finding: Finding) -> Iterator[str]:
+def stored_texts(old: Source, finding: Finding) -> Iterator[str]:
     """What the mended place stored, as it was written there."""
     for span in finding.spans:
         here = span.role in ("aliased", "cause") and real(real_path(span.path)) == old.path
@@ -119,7 +119,7 @@ def _stores(source: Source, scope: ast.AST, texts: set[str] | None = None) -> It
             for value in _kept_as_it_is(node):
                 if texts is not None and not _is_handed_out(value) and ast.unparse(value) not in texts:
                     continue
-                copies = _around(source, value, "kept_data")
+                copies = around(source, value, "kept_data")
                 mends = next(iter(_copies(source, value)), ("", ()))[1]
                 yield Beside(value.lineno, source.segment(value), tuple(copies), tuple(mends))
 
@@ -163,7 +163,7 @@ def _is_bare(value: ast.expr) -> bool:
 
 def _bindings(source: Source, old: Source, finding: Finding) -> Iterator[Beside]:
     """Where a loop takes what it stores at its end: written in between, it is no longer what was taken."""
-    for name, scope in _stored_names(source, set(_texts(old, finding))):
+    for name, scope in _stored_names(source, set(stored_texts(old, finding))):
         bound = [n for n in ast.walk(scope) if isinstance(n, ast.Assign) and name in _names_bound(n)]
         if not any(source.loop_of(n) is not None for n in bound):
             continue  # taken once, to be looked at again and again
@@ -172,7 +172,7 @@ def _bindings(source: Source, old: Source, finding: Finding) -> Iterator[Beside]
             if isinstance(value, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)):
                 mends = next(iter(_copies(source, value)), ("", ()))[1] if isinstance(value, ast.Call) else ()
                 yield Beside(
-                    value.lineno, source.segment(value), tuple(_around(source, value, "kept_data")), tuple(mends), True
+                    value.lineno, source.segment(value), tuple(around(source, value, "kept_data")), tuple(mends), True
                 )
 
 
@@ -236,10 +236,8 @@ def _is_used_after(source: Source, function: Function, statement: ast.stmt, name
 
 
 def _at_entry(source: Source, function: Function, line: int, name: str, text: str) -> Beside:
-    body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-    copies = syntax.insert_before(source, body[0], text) if body else None
-    mends = syntax.insert_before(source, body[0], f"{name} = {name}.clone()") if body else None
-    return Beside(line, name, (copies,) if copies else (), (mends,) if mends else ())
+    copies, mends = (tuple(at_entry(source, function, one)) for one in (text, f"{name} = {name}.clone()"))
+    return Beside(line, name, copies, mends)
 
 
 def _class_attributes(source: Source, owner: ast.ClassDef) -> Iterator[Beside]:
@@ -287,8 +285,3 @@ def _defaults(source: Source, function: Function) -> Iterator[Beside]:
                 )
                 mends = (Edit(source.start(default), source.end(default), "None"), Edit(at.start, at.end, fresh))
                 yield Beside(entry.line, name, entry.copies, mends)
-
-
-def _around(source: Source, value: ast.expr, way: str) -> list[Edit]:
-    start, end = source.start(value), source.end(value)
-    return [Edit(start, start, f"{HELPER}.{way}("), Edit(end, end, ")")]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.rewrites.stored import handed_out, same_stores, stored_values
 from torchsan.fix.source import Edit, Function, Source
+from torchsan.fix.written import arguments, is_for_others, own_attribute, written_by
 from torchsan.model import Finding, Span
 
 HELPER = '__import__("torchsan.fix.keeping", fromlist=["own"])'
@@ -70,8 +71,8 @@ def _written_for_others(finding: Finding, sources: Sources) -> bool:
             continue
         written = written_by(source, statement, span)
         root = syntax.root_name(written) if written is not None else ""
-        if root in _arguments(function):
-            return _is_for_others(source, function, statement, root)
+        if root in arguments(function):
+            return is_for_others(source, function, statement, root)
     return False
 
 
@@ -84,7 +85,7 @@ def _at_calls(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[Ed
             continue
         named = [a for a in call.args if isinstance(a, (ast.Name, ast.Attribute, ast.Subscript))]
         if named:
-            yield source.path, [edit for argument in named for edit in _around(source, argument, "own")]
+            yield source.path, [edit for argument in named for edit in around(source, argument, "own")]
             return
 
 
@@ -94,7 +95,7 @@ def _at_expansions(finding: Finding, sources: Sources) -> Iterator[tuple[str, li
         statement = source.statement(span) if source is not None else None
         values = stored_values(source, statement, span) if source is not None and statement is not None else []
         if source is not None and values:
-            yield source.path, [edit for value, _ in values for edit in _around(source, value, "apart")]
+            yield source.path, [edit for value, _ in values for edit in around(source, value, "apart")]
             return
 
 
@@ -108,7 +109,7 @@ def _at_operands(finding: Finding, sources: Sources) -> Iterator[tuple[str, list
                 given = [a for a in call.args if isinstance(a, (ast.Name, ast.Attribute, ast.Subscript))]
                 if syntax.is_module_function(call) and syntax.out_of(call) is None:
                     given = given[1:]
-                yield source.path, [edit for argument in given for edit in _around(source, argument, "own")]
+                yield source.path, [edit for argument in given for edit in around(source, argument, "own")]
                 return
 
 
@@ -127,10 +128,10 @@ def _at_stores(finding: Finding, sources: Sources) -> Iterator[tuple[str, list[E
             if source is None or statement is None:
                 continue
             values = stored_values(source, statement, span)
-            found = [edit for value, way in values for edit in _around(source, value, way)]
+            found = [edit for value, way in values for edit in around(source, value, way)]
             for value, _ in values:
                 found += [
-                    edit for other in same_stores(source, statement, value) for edit in _around(source, other, "kept")
+                    edit for other in same_stores(source, statement, value) for edit in around(source, other, "kept")
                 ]
             if found:
                 yield source.path, found
@@ -144,13 +145,13 @@ def _at_handing_out(finding: Finding, sources: Sources) -> Iterator[tuple[str, l
         statement = source.statement(span) if source is not None else None
         written = written_by(source, statement, span) if source is not None and statement is not None else None
         if source is not None and statement is not None and written is not None:
-            edits = [e for value in handed_out(source, statement, written) for e in _around(source, value, "kept_data")]
+            edits = [e for value in handed_out(source, statement, written) for e in around(source, value, "kept_data")]
             if edits:
                 yield source.path, edits
                 return
 
 
-def _around(source: Source, value: ast.expr, way: str) -> list[Edit]:
+def around(source: Source, value: ast.expr, way: str) -> list[Edit]:
     start, end = source.start(value), source.end(value)
     return [Edit(start, start, f"{HELPER}.{way}("), Edit(end, end, ")")]
 
@@ -184,10 +185,10 @@ def _at_definitions(finding: Finding, sources: Sources) -> Iterator[tuple[str, l
             for n in stored
             if isinstance(n.value, ast.Name)
             and any(isinstance(t, ast.Attribute) and t.attr in written for t in n.targets)
-        } & _arguments(function)
+        } & arguments(function)
         if names:
             lines = [f"{name} = {HELPER}.own_default({name})" for name in sorted(names)]
-            yield source.path, [edit for line in lines for edit in _at_entry(source, function, line)]
+            yield source.path, [edit for line in lines for edit in at_entry(source, function, line)]
             return
 
 
@@ -209,16 +210,16 @@ def _owned(source: Source, statement: ast.stmt, span: Span, *, defaults: bool, h
             # A layer that writes what it is given.
             for argument in call.args:
                 if not isinstance(argument, ast.Constant):
-                    yield from _around(source, argument, "own")
+                    yield from around(source, argument, "own")
         return
     inline = next((n for n in source.above(written) if isinstance(n, ast.Lambda)), None)
     if inline is not None and root in {a.arg for a in ast.walk(inline.args) if isinstance(a, ast.arg)}:
-        yield from _around(source, written, "own")
+        yield from around(source, written, "own")
         return
     if function is None:
         return
-    given = root in _arguments(function) and root not in ("self", "cls")
-    if given and _is_for_others(source, function, statement, root):
+    given = root in arguments(function) and root not in ("self", "cls")
+    if given and is_for_others(source, function, statement, root):
         # The function is called for what it writes: a copy would undo it, unless a hook may return it instead.
         if not hook:
             return
@@ -227,7 +228,7 @@ def _owned(source: Source, statement: ast.stmt, span: Span, *, defaults: bool, h
             yield edit
     if given:
         way = "own_default" if defaults else "own"
-        yield from _at_entry(source, function, f"{root} = {HELPER}.{way}({root})")
+        yield from at_entry(source, function, f"{root} = {HELPER}.{way}({root})")
     elif root in ("self", "cls"):
         attribute = own_attribute(written)
         if attribute is not None:
@@ -241,54 +242,9 @@ def _owned(source: Source, statement: ast.stmt, span: Span, *, defaults: bool, h
             if not isinstance(node, ast.Assign) or node is statement:
                 continue
             if any(isinstance(t, ast.Name) and t.id == root for t in node.targets):
-                yield from _around(source, node.value, "own")
+                yield from around(source, node.value, "own")
     else:
-        yield from _at_entry(source, function, f"{root} = {HELPER}.own(globals()[{root!r}])")
-
-
-def _is_for_others(source: Source, function: Function, statement: ast.stmt, name: str) -> bool:
-    """Nothing in the function reads the written value later or returns it: only the caller can be meant to see it."""
-    if not isinstance(statement, (ast.Expr, ast.AugAssign)):
-        return False
-    end = source.end(statement)
-    later = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
-    return not any(source.start(node) >= end for node in later) and source.loop_of(statement) is None
-
-
-def written_by(source: Source, statement: ast.stmt, span: Span) -> ast.expr | None:
-    """The expression whose memory the statement writes; None where a call of somebody else's does it."""
-    if isinstance(statement, ast.AugAssign):
-        return statement.target
-    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], (ast.Subscript, ast.Attribute)):
-        calls = [n for n in ast.walk(statement.value) if isinstance(n, ast.Call) and syntax.is_inplace_call(n)]
-        if not calls:
-            return statement.targets[0]
-    begin, end = source.bounds(span)
-    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and syntax.is_inplace_call(n)]
-    inside = [n for n in calls if begin <= source.start(n) and source.end(n) <= end] or calls
-    for call in sorted(inside, key=source.end):
-        out = syntax.out_of(call)
-        if out is not None:
-            return out
-        if syntax.is_module_function(call):
-            return call.args[0] if call.args else None
-        return call.func.value if isinstance(call.func, ast.Attribute) else None
-    return None
-
-
-def own_attribute(written: ast.expr) -> str | None:
-    """`counts` of `self.counts[0]`."""
-    node: ast.AST = written
-    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
-        inner = node.func if isinstance(node, ast.Call) else node.value
-        if isinstance(node, ast.Attribute) and isinstance(inner, ast.Name):
-            return node.attr
-        node = inner
-    return None
-
-
-def _arguments(function: Function) -> set[str]:
-    return {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
+        yield from at_entry(source, function, f"{root} = {HELPER}.own(globals()[{root!r}])")
 
 
 def _bound_here(function: Function, name: str) -> bool:
@@ -296,7 +252,7 @@ def _bound_here(function: Function, name: str) -> bool:
     return name in syntax.stores(function) and name not in outside
 
 
-def _at_entry(source: Source, function: Function, line: str) -> Iterator[Edit]:
+def at_entry(source: Source, function: Function, line: str) -> Iterator[Edit]:
     body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     edit = syntax.insert_before(source, body[0], line) if body else None
     if edit is not None:

@@ -21,6 +21,7 @@ from torchsan.fix.cases import (
 )
 from torchsan.fix.compare import How, Restless, compare, restless, told
 from torchsan.fix.counterfactual import keeping_sources
+from torchsan.fix.let_go import by_live_nodes
 from torchsan.fix.proof import BY_REFERENCE, CUTTING, MAYBE_BY_REFERENCE, SHARED, Case, Verdict
 from torchsan.fix.ranks import HEALED_ON_RANKS
 from torchsan.fix.rewrites.order import loss_comes_late, steps_behind_the_loss
@@ -42,9 +43,6 @@ HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS108", "TS111", "TS201"} | set(HEALE
 LITERAL = "the run in which the refused write is made"
 KEPT = "the run in which each holder keeps its value"
 HEALED_AND_KEPT = "the run in which saved values are kept and each holder keeps its value"
-# Nodes that must have piled up, and the share of them that may be left where graphs are let go.
-LEAST_GROWTH, STILL = 20, 0.3
-AS_IT_IS = "those of the program as it is"
 UNCACHED = "the run in which autocast keeps no copies"
 
 
@@ -86,7 +84,7 @@ class Evidence:
         if code == "TS207":
             return self._by_cache(case)
         if code == "TS501":
-            return self._by_live_nodes(case)
+            return by_live_nodes(case, self._differs(case.before, case.after, How(), case))
         if code in BY_SLOPES:
             return self._by_slopes(case)
         return _unproved(self._other or "there is nothing to compare with")
@@ -222,25 +220,6 @@ class Evidence:
         if problem:
             return Verdict("dropped", problem)
         return Verdict("proved", f"runs; {told(case.after, UNCACHED)}")
-
-    # -- graphs that are let go ---------------------------------------------------------------------
-
-    def _by_live_nodes(self, case: Case) -> Verdict:
-        """The same numbers, and no more nodes alive at the end than after the first steps."""
-        problem = self._differs(case.before, case.after, How(), case)
-        if problem:
-            return Verdict("dropped", problem)
-        before, after = case.before.live_nodes, case.after.live_nodes
-        if len(after) < 4 or len(before) != len(after):
-            return _unproved("the steps are too few to see whether graphs are let go")
-        # The recorder itself knows a few more lines with every step.
-        grown, still = before[-1] - before[1], after[-1] - after[1]
-        if grown < LEAST_GROWTH:
-            return _unproved("the graphs are too small to see whether they are let go")
-        if still > grown * STILL:
-            return Verdict("dropped", f"graphs are still kept: {still} nodes more at the end than after the first step")
-        words = f"runs; {told(case.after, AS_IT_IS)}; {after[-1]} nodes alive at the last step instead of {before[-1]}"
-        return Verdict("proved", words, equal=True)
 
     # -- functions and their derivatives ------------------------------------------------------------
 

@@ -100,6 +100,8 @@ def each(value: Any) -> Any:
     """A list of one thing many times: a copy for every place."""
     if isinstance(value, (list, tuple)):
         return type(value)(_Copier(stays=False).copied(item) for item in value)
+    if isinstance(value, dict):
+        return type(value)((key, _Copier(stays=False).copied(item)) for key, item in value.items())
     return kept(value)
 
 

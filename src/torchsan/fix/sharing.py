@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
+from torchsan.fix.beside import stored_texts
 from torchsan.fix.candidates import Candidate
 from torchsan.fix.cases import LEAVES
 from torchsan.fix.linked import names as mentioned
@@ -32,6 +33,8 @@ def still_shared(
         if finding.code not in SNAPSHOTS:
             continue
         names = _containers(candidate, finding)
+        # What is stored again and again goes by a name that is a handle: the copies are taken from it.
+        handles = set(stored_texts(candidate.source, finding))
         for span in finding.spans:
             if span.role != "mutated":
                 continue
@@ -39,7 +42,7 @@ def still_shared(
             others = names - (_named(candidate.source, span) if candidate.source.path == path else set())
             for line in _lines_now(candidate.source, changed.get(path), path, span.line):
                 for alias in aliases.get((path, line), []):
-                    why = _left(changed, candidate, alias, others)
+                    why = _left(changed, candidate, alias, others) if alias.name not in handles else ""
                     if why:
                         return f"{why} is still the memory that line {line} writes"
     return ""

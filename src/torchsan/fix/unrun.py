@@ -16,7 +16,7 @@ from torchsan.errors import UsageError
 from torchsan.fix.came import Came, Range, innermost, regions, scope
 from torchsan.fix.candidates import Candidate
 from torchsan.fix.kindred import bound, carries, may_write, relies_on_write, written_through
-from torchsan.fix.linked import Definition, Links
+from torchsan.fix.linked import Definition, Links, names
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.safety import is_safe
 from torchsan.fix.source import Function, Source, real
@@ -27,6 +27,9 @@ from torchsan.model.source import real_path
 # Edits that add a copy for one reader: nobody else can see them.
 UNSEEN = {"clone_saved", "clone_saved_result", "keep_graph", "retain_grad", "detach_carried", "clear_cache"}
 # Roles of spans that lie on the way of the fault.
+# Edits that take the graph from a value.
+CUTTING = {"detach_stored", "detach_handed_out", "detach_carried"}
+BACKWARD = {"backward", "grad"}
 ROLES = ("saved", "mutated", "aliased", "origin", "cause")
 STORES = {"TS203"}
 MOST_FILES = 200
@@ -75,6 +78,7 @@ def gap(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[Alia
         _turns(edited),
         _callers(edited) if seen else "",
         _aliases(edited, seen),
+        _graphs(edited) if any(candidate.rewrite in CUTTING for candidate, _, _ in mended) else "",
         _kindred(edited, mended),
     ):
         if reason:
@@ -214,6 +218,18 @@ def _written_names(old: Source, line: int) -> set[str]:
 def _function_at(source: Source, line: int) -> Function | None:
     statement = source.statement_at(line)
     return source.function_of(statement) if statement is not None else None
+
+
+def _graphs(edited: Edited) -> str:
+    """A backward that did not run starts from what has no graph any more."""
+    for came, _, _, now in edited.changed():
+        statement = innermost(came.source, now)
+        cut = {name.rpartition(".")[2] for name in bound(statement)} if statement is not None else set()
+        for missed in came.missed:
+            own = [n for n in ast.walk(missed) if isinstance(n, ast.Call) and syntax.called(n) in BACKWARD]
+            if any(cut & names(call) for call in own) and not isinstance(missed, (ast.If, ast.For, ast.While)):
+                return f"{_at(came.source, missed)}, which did not run, needs the graph that is cut"
+    return ""
 
 
 # -- the same fault elsewhere ---------------------------------------------------------------------------------

@@ -45,8 +45,12 @@ def _kept_by(value: ast.expr) -> list[ast.expr]:
 
 
 def _way(value: ast.expr) -> str:
-    """`[x] * n` puts one thing in many places."""
-    return "each" if is_repeated(value) else "kept"
+    """`[x] * n` and `dict.fromkeys(names, x)` put one thing in many places."""
+    return "each" if is_repeated(value) or is_of_keys(value) else "kept"
+
+
+def is_of_keys(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and syntax.called(value) == "fromkeys" and len(value.args) == 2
 
 
 def is_repeated(value: ast.expr) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.rewrites.stored import handed_out, same_stores, stored_values
+from torchsan.fix.rewrites.stored import handed_out, is_of_keys, same_stores, stored_values
 from torchsan.fix.source import Edit, Source
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
@@ -69,6 +69,11 @@ def _copies(source: Source, value: ast.expr) -> Found:
         return
     call = value if isinstance(value, ast.Call) else None
     name = syntax.called(call) if call is not None else ""
+    if call is not None and is_of_keys(call):
+        keys, item = call.args
+        text = f"{{key: {source.segment(item)} for key in {source.segment(keys)}}}"
+        if isinstance(item, ast.Call):
+            yield text, [Edit(source.start(value), source.end(value), text)]
     if isinstance(value, ast.ListComp) and len(value.generators) == 1:
         yield f"keep copies: {source.segment(value.elt)}.detach().clone()", [_detached(source, value.elt)]
         yield f"keep copies: {source.segment(value.elt)}.clone()", [syntax.cloned(source, value.elt)]

@@ -29,6 +29,7 @@ from torchsan.check.modelling.values import (
     Tensor,
     parameters_of,
     tensors_in,
+    truth,
 )
 from torchsan.check.reading.program import FunctionInfo
 
@@ -305,7 +306,8 @@ class Calls(MethodCalls, BuiltinCalls):
                 made = self.later_module(instance, cls, name)
                 if made is not None:
                     return made
-            if value is not None and name in cls.info.built_up and self.run_start(instance, cls):
+            built_up = value is not None and (name in cls.info.built_up or self.left_out(value, instance, cls))
+            if built_up and self.run_start(instance, cls):
                 return instance.attributes.get(name)
             if value is not None:
                 made = self.chosen_in(value, instance, cls)
@@ -320,6 +322,11 @@ class Calls(MethodCalls, BuiltinCalls):
             if cls is None:
                 return None
         return None
+
+    def left_out(self, value: ast.expr, instance: Instance, cls: Class) -> bool:
+        """Whether the arguments of this very object keep `__init__` from making it: `if relu: self.act = ReLU()`."""
+        tests = cls.info.conditions(value) if instance.start is not None else []
+        return any(truth(self.value_in(test, instance.start, cls)) is (not answer) for test, answer in tests)
 
     def chosen_in(self, value: ast.expr, instance: Instance, cls: Class) -> Any:
         """An attribute, made under the answers that `__init__` asks for, not under those of whoever reads it first."""

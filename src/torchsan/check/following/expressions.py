@@ -78,6 +78,8 @@ class Expressions(Items):
         if found is not None:
             if scope.overwritten and node.id in scope.overwritten:
                 self.read_overwritten(node, found, scope)
+            if scope.chosen and node.id in scope.chosen:
+                self.read_chosen(node, found, scope)
             return found
         if node.id == "__name__":
             return Plain("__main__", True)
@@ -114,6 +116,14 @@ class Expressions(Items):
             tell = self.machine.tell
             fact = tell.input_overwritten(node.id, write, call, node, call.func, certain=certain)
             self.machine.facts.append(fact)
+
+    def read_chosen(self, node: ast.Name, value: Any, scope: Scope) -> None:
+        """What was kept as the best so far is read, and an optimizer has moved it since."""
+        kept, leaves, time, place = scope.chosen[node.id]
+        steps = [w for leaf in leaves for w in leaf.storage.writes if w.time > time and w.how == "step"]
+        if value is kept and steps:
+            del scope.chosen[node.id]
+            self.machine.facts.append(self.machine.tell.chosen(node, place, steps[0]))
 
     def value_Attribute(self, node: ast.Attribute, scope: Scope) -> Any:
         return self.attribute(self.value(node.value, scope), node.attr, node)

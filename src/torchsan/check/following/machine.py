@@ -311,6 +311,8 @@ class Machine:
             if self.backwards and not parameter.storage.has_gradient:
                 # No backward has reached it since its gradient was cleared: the optimizer passes it by.
                 continue
+            # What was kept of them on another path may have moved.
+            self.touched = True
             parameter.storage.writes.append(Write(place, time, "step", optimizer.name, target, inside=self.inside))
 
     def check_graph(self, roots: list[Tensor], node: ast.AST) -> None:

@@ -13,6 +13,11 @@ from collections.abc import Iterator
 _BY_DATA = re.compile(r"^[^<>]*[\w)\]] [<>]=? [A-Za-z_][^<>]*$")
 
 
+def compares(condition: str) -> bool:
+    """Whether a condition compares two computed things."""
+    return _BY_DATA.search(condition) is not None
+
+
 def bare(condition: str) -> str:
     """The condition without what turns its answer around."""
     while condition.startswith("not "):
@@ -62,6 +67,9 @@ def paths(most: int) -> Iterator[Oracle]:
     left = most - 2
     tried: set[tuple[bool, frozenset[str]]] = {(False, frozenset()), (True, frozenset())}
     writing = {**first.interesting, **second.interesting}
+    if any(_BY_DATA.search(condition) for condition in writing if condition not in first.asked):
+        # The comparison stands behind a branch that the first path has left by.
+        yield Oracle(False, frozenset(writing), once=True)
     wanted = [(False, frozenset(writing))]
     for interesting in (True, False):
         for base in (second, first):

@@ -11,7 +11,17 @@ from torchsan.check.modelling.values import Plain
 class Scope:
     """Names of one call (or of the module), with the scope around it."""
 
-    __slots__ = ("function", "kept_in_turn", "names", "outer", "overwritten", "program", "returned", "yielded")
+    __slots__ = (
+        "chosen",
+        "function",
+        "kept_in_turn",
+        "names",
+        "outer",
+        "overwritten",
+        "program",
+        "returned",
+        "yielded",
+    )
 
     def __init__(self, outer: Scope | None, function: Any = None) -> None:
         self.names: dict[str, Any] = {}
@@ -23,6 +33,8 @@ class Scope:
         self.yielded: list[Any] = []
         # Names whose tensor a call has overwritten: name to tensor, write, call.
         self.overwritten: dict[str, tuple[Any, Any, ast.Call]] = {}
+        # Names bound to memory of leaves where a comparison held: value, leaves, time, assignment.
+        self.chosen: dict[str, tuple[Any, list[Any], int, ast.Assign]] = {}
         # Names bound, in some rounds of a loop only, to what another name stood for: that name and the value.
         self.kept_in_turn: dict[str, tuple[str, Any]] = {}
 

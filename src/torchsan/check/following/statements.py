@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsan.check.following.assignments import Assignments
 from torchsan.check.following.machine import CallCutShort, PathEnded
-from torchsan.check.following.oracle import bare
+from torchsan.check.following.oracle import bare, compares
 from torchsan.check.following.parts import MOST_ITEMS, names_in
 from torchsan.check.following.scope import Scope
 from torchsan.check.modelling.names import (
@@ -106,23 +106,35 @@ class Statements(Assignments):
         value = self.value(node.value, scope)
         for target in node.targets:
             self.assign(target, value, scope, node)
-            if self.turns and isinstance(target, ast.Name) and isinstance(node.value, ast.Name):
-                self.note_kept_in_turn(target.id, node.value.id, value, scope)
+            if self.turns and isinstance(target, ast.Name):
+                if isinstance(node.value, ast.Name):
+                    self.note_kept_in_turn(target.id, node.value.id, value, scope)
+                self.note_chosen(target.id, value, node, scope)
 
     def note_kept_in_turn(self, name: str, of: str, value: Any, scope: Scope) -> None:
         """`if i == 3: kept = x`: in the rounds to come x may be another tensor."""
         if isinstance(value, Tensor) and any(c.startswith(IN_TURN) for c, _ in self.machine.inside):
             scope.kept_in_turn[name] = (of, value)
 
+    def note_chosen(self, name: str, value: Any, node: ast.Assign, scope: Scope) -> None:
+        """`if loss < best: kept = w.detach()`: what is kept of some rounds only is meant to stay as it was."""
+        if any(answer and compares(condition) for condition, answer in self.machine.inside):
+            learnt = [t for t in tensors_in(value) if t.leaf or (t.base is not None and t.base.leaf)]
+            if learnt:
+                # Other paths may show more.
+                self.machine.touched = True
+                scope.chosen[name] = (value, learnt, self.machine.clock, node)
+
     def part_from(self, node: ast.For, scope: Scope) -> None:
         """After a loop, what one of its rounds has kept is not what the last one made under the name."""
         made = {n.id for t in ast.walk(node) if isinstance(t, ast.Assign) for n in t.targets if isinstance(n, ast.Name)}
+        value: Tensor
         for name, (of, value) in list(scope.kept_in_turn.items()):
             if of in made:
                 del scope.kept_in_turn[name]
                 if scope.names.get(name) is value:
-                    apart: Tensor = value
-                    scope.names[name] = replace(apart, storage=Storage("unknown", grad=apart.storage.grad))
+                    memory = Storage("unknown", grad=value.storage.grad)
+                    scope.names[name] = replace(value, storage=memory)
 
     def run_AnnAssign(self, node: ast.AnnAssign, scope: Scope) -> None:
         if node.value is not None:
@@ -205,7 +217,7 @@ class Statements(Assignments):
             answer, self.question, self.machine.guarded = wanted, "", True
         question, before = self.question, self.machine.inside
         if question:
-            if holds_write(node):
+            if holds_write(node) or (self.turns and compares(question)):
                 self.oracle.interesting.setdefault(bare(question))
             self.machine.inside = (*before, *self.answered(node.test, answer))
             if answer and guards_itself(node):

@@ -144,6 +144,21 @@ class Teller:
         )
         return Fact(event, self.program.place(snapshot.place))
 
+    def chosen(self, used: ast.Name, place: ast.Assign, step: Write) -> Fact:
+        learnt = place.value
+        while isinstance(learnt, ast.Call | ast.Attribute):
+            # `w.detach()` is w.
+            learnt = learnt.func if isinstance(learnt, ast.Call) else learnt.value
+        event = events.AliasedSnapshot(
+            events.Memory(used.id),
+            self.line(place),
+            self.write(step),
+            self.line(used),
+            "alias",
+            self.words(learnt) or "the parameters",
+        )
+        return Fact(event, self.program.place(place))
+
     def difference(self, step: Write, node: ast.AST, name: ast.AST, other: ast.AST) -> Fact:
         event = events.AliasedSnapshot(
             events.Memory(self.words(other)),

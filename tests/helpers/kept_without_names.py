@@ -3,6 +3,29 @@
 They begin with `PROJECT`; `# holds` marks the holding line."""
 
 LEAKS_WITHOUT_NAMES = {
+    "one statement fills several lists": """
+net = Net(); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+columns = {"loss": [], "size": [], "step": []}
+for step in range(12):
+    out = net(torch.randn(8, 6)); loss = F.cross_entropy(out, torch.randint(0, 3, (8,)))
+    opt.zero_grad(); loss.backward(); opt.step()
+    row = {"loss": loss, "size": out.abs().mean(), "step": step}
+    for name, column in columns.items():
+        column += [row[name]]  # holds
+""",
+    "array in an untracked dictionary": """
+import numpy
+net = Net(); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+class Curves:
+    def __init__(self): self.cells = numpy.empty((2, 20), dtype=object)
+    def set(self, run, step, value): self.cells[run, step] = value  # holds
+curves = Curves()
+print(sorted(vars(curves)))
+for step in range(12):
+    loss = F.cross_entropy(net(torch.randn(8, 6)), torch.randint(0, 3, (8,)))
+    opt.zero_grad(); loss.backward(); opt.step()
+    curves.set(1, step, loss)
+""",
     "accumulate iter": """
 net = Net(); opt = torch.optim.SGD(net.parameters(), lr=0.1)
 def step():

@@ -84,6 +84,8 @@ class Recorder:
         # Whether what is kept for backward is measured, and who then knows which module is running.
         self.memory = memory
         self.owners: Any = None
+        # To be called when that has changed; set by the sensor of graphs.
+        self.owners_changed: Callable[[], None] = lambda: None
         # Nodes of all graphs that were alive at each step.
         self.live_nodes: deque[int] = deque(maxlen=4_096)
         # References to marks (by address) that no node holds.

@@ -287,13 +287,17 @@ class GrowthSensor:
     def _tell(self) -> None:
         # Who has let go once will do so again.
         told = {suspect.key for suspect in self.suspects if suspect.refuted}
-        for suspect in self.suspects:
+        lines = set()
+        for suspect in sorted(self.suspects, key=lambda one: -one.event.bytes_per_step):
             if not suspect.goes_on(self._number):
                 continue
             key = suspect.key
             if key not in told:
                 told.add(key)
-                self.recorder.emit(suspect.event)
+                # A statement that fills several lists in turn is one mistake.
+                if suspect.event.held.place not in lines:
+                    lines.add(suspect.event.held.place)
+                    self.recorder.emit(suspect.event)
                 if self.recorder.report.memory is not None:
                     self.recorder.report.memory.growth.append(suspect.event.row())
 

@@ -18,7 +18,7 @@ from torchsan.model.memory_events import GraphRetained, SmallViewKept
 from torchsan.observe.holders.census import take_census
 from torchsan.observe.kept.owners import Owners
 from torchsan.observe.kept.peak import PeakMeter, living
-from torchsan.observe.kept.saved import Contents, Kept, kept_by
+from torchsan.observe.kept.saved import Contents, Kept, kept_by, sequences_of
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_tensor
 from torchsan.observe.recorder import Recorder, shield
@@ -26,8 +26,10 @@ from torchsan.observe.sites import site_of
 from torchsan.observe.tensors import memory_of
 from torchsan.observe.timing import Share
 
-# Looks that every run has, and the share of its time that looking may take beyond them.
-ALLOWANCE, SHARE = 0.3, 0.03
+# Looks that every run has, and the share of its time that looking may take beyond them; and the same for asking
+# whether a graph that was retained is used again.
+ALLOWANCE, SHARE = 0.15, 0.02
+ASKING = 0.1, 0.01
 MAX_STEPS = 2_000
 MAX_RETAINED = 256
 # A view is small at a quarter of its memory; what it keeps is worth a word from this size and share on.
@@ -42,6 +44,28 @@ class _Retained:
     used: bool = False
 
 
+class _Pace:
+    """How long a step takes, from one backward pass to the next, and what following its modules adds."""
+
+    def __init__(self) -> None:
+        self._times: dict[bool, list[float]] = {True: [], False: []}
+        self._last: float | None = None
+
+    def passed(self, now: float, *, followed: bool) -> float:
+        """What the step that ends took beyond others."""
+        last, self._last = self._last, now
+        times = self._times[followed]
+        # The first steps warm up, and the second is followed op by op.
+        if last is None or len(times) >= MAX_STEPS:
+            return 0.0
+        times.append(now - last)
+        others = self._times[False]
+        return max(0.0, now - last - median(others)) if followed and others else 0.0
+
+    def usual(self) -> float:
+        return median(self._times[False] or self._times[True][3:] or self._times[True] or [0.0])
+
+
 class MemorySensor:
     """At the start of a backward the graph is whole: what it keeps then is what the step needed memory for."""
 
@@ -50,15 +74,15 @@ class MemorySensor:
         self.memory = memory
         self.owners = Owners()
         self.share = Share(ALLOWANCE, SHARE)
+        self.asking = Share(*ASKING)
         self._best = -1
         self._retained: deque[_Retained] = deque(maxlen=MAX_RETAINED)
-        self._intervals: list[float] = []
-        self._last_pass: float | None = None
+        self._unsure = False  # a pass may have come back to a retained graph, and nobody has looked
+        self._pace = _Pace()
         self.peak = PeakMeter(lambda: recorder.backward is not None)
 
     def install(self) -> None:
-        self.owners.install()
-        self.recorder.owners = self.owners
+        self._follow(True)
         self.recorder.before_backward.append(self._backward)
         self.recorder.after_backward.append(self._after_backward)
 
@@ -69,9 +93,8 @@ class MemorySensor:
             ModuleRow(path, use.kind, use.calls, use.seconds, use.call, use.inplace)
             for path, use in self.owners.uses.items()
         ]
-        # The first steps warm up, and the second is followed op by op.
-        self.memory.step_seconds = median(self._intervals[3:] or self._intervals or [0.0])
-        if self.memory.passes == len(self.memory.steps):
+        self.memory.step_seconds = self._pace.usual()
+        if not self._unsure:
             self._tell_retained()
         left = self.memory.passes - len(self.memory.steps)
         if left > 0:
@@ -85,6 +108,17 @@ class MemorySensor:
         """From the end of the first backward to the end of the second there is a whole step."""
         if passes == 1 and not self.recorder.paused and not compat_compile.is_in_use():
             self.peak.begin(passes)
+        # To know the modules of the next graph takes time as well, so it is decided before there is one. Compiled code
+        # would be compiled anew each time that hooks come or go.
+        if not compat_compile.is_in_use():
+            self._follow(len(self.memory.steps) < MAX_STEPS and self.share.allows())
+
+    def _follow(self, on: bool) -> None:
+        """Whether the next pass will be measured."""
+        self.owners.follow(on)
+        if on is (self.recorder.owners is None):
+            self.recorder.owners = self.owners if on else None
+            self.recorder.owners_changed()
 
     def _end_of_step(self) -> None:
         if self.peak.running:
@@ -94,18 +128,18 @@ class MemorySensor:
     @shield
     def _backward(self, roots: list[Any], frame: FrameType) -> None:
         self.memory.passes += 1
-        now = time.process_time() - self.share.spent
-        if self._last_pass is not None and len(self._intervals) < MAX_STEPS:
-            self._intervals.append(now - self._last_pass)
-        self._last_pass = now
+        followed = self.recorder.owners is not None
+        own = self.share.spent + self.asking.spent
+        self.share.earn(-self._pace.passed(time.process_time() - own, followed=followed))
         if self.memory.passes >= 3:
             self._end_of_step()
-        if len(self.memory.steps) >= MAX_STEPS or not self.share.allows():
-            return
-        with self.share.spending():
-            self._measure(roots, frame)
+        contents = None
+        if followed:
+            with self.share.spending():
+                contents = self._measure(roots, frame)
+        self._retaining(roots, contents, frame)
 
-    def _measure(self, roots: list[Any], frame: FrameType) -> None:
+    def _measure(self, roots: list[Any], frame: FrameType) -> Contents:
         contents = kept_by(roots)
         state = self.owners.state()
         graph = [one for one in contents.kept if not one.leaf and one.memory not in state]
@@ -118,7 +152,7 @@ class MemorySensor:
             self.memory.kept_anyway_bytes = contents.bytes - total
             self._small_views(graph, total, frame)
         self.memory.steps.append(StepMemory(self.memory.passes, total, contents.nodes, held, live))
-        self._retaining(contents, total, frame)
+        return contents
 
     def _small_views(self, graph: list[Kept], total: int, frame: FrameType) -> None:
         """Whole memories that only a small saved view keeps; not those that somebody holds anyway."""
@@ -140,14 +174,26 @@ class MemorySensor:
                 line = Line(one.site.place, one.site.library_place)
                 self.recorder.emit(SmallViewKept(one.op, line, one.tensor_bytes, one.storage_bytes))
 
-    def _retaining(self, contents: Contents, total: int, frame: FrameType) -> None:
+    def _retaining(self, roots: list[Any], contents: Contents | None, frame: FrameType) -> None:
         """Which backward passes asked for their graph to be kept, and whether a later one came back to it."""
-        for kept in self._retained:
-            kept.used = kept.used or not kept.sequences.isdisjoint(contents.sequences)
         asked = local_names(frame) if frame.f_code.co_name == "backward" else {}
-        if asked.get("retain_graph") is True and asked.get("create_graph") is not True:
+        retains = asked.get("retain_graph") is True and asked.get("create_graph") is not True
+        if self._unsure or not (retains or self._retained):
+            return
+        if contents is None:
+            if not self.asking.allows():
+                self._unsure = True
+                return
+            with self.asking.spending():
+                sequences = sequences_of(roots)
+        else:
+            sequences = contents.sequences
+        for kept in self._retained:
+            kept.used = kept.used or not kept.sequences.isdisjoint(sequences)
+        if retains:
             site = site_of(frame)
-            self._retained.append(_Retained(Line(site.place, site.library_place), contents.sequences, total))
+            total = self.memory.steps[-1].kept_bytes if self.memory.steps else 0
+            self._retained.append(_Retained(Line(site.place, site.library_place), sequences, total))
 
     def _tell_retained(self) -> None:
         lines: dict[Line, list[_Retained]] = {}

@@ -41,30 +41,51 @@ def _use(module: torch.nn.Module, frame: FrameType | None) -> Use:
 
 
 class Owners:
-    """Follows calls of modules by torch's own hooks for all of them. Threads have their own way down."""
+    """Follows calls of modules by torch's own hooks for all of them. Threads have their own way down.
+
+    The hooks are there for the steps that are followed and no others: for a module with none, torch has a shorter way.
+    torch copies its list of them before it goes through it, so they may come and go while modules run.
+    """
 
     def __init__(self) -> None:
         self._local = threading.local()
+        self._following = 0  # a number for each stretch that is followed; 0 between them
+        self._stretches = 0
         self._paths: dict[int, tuple[weakref.ref[Any], dict[int, str]]] = {}
         self._handles: list[Any] = []
         self.uses: dict[str, Use] = {}
-
-    def install(self) -> None:
-        self._handles = [
-            module_hooks.register_module_forward_pre_hook(self._enter),
-            module_hooks.register_module_forward_hook(self._leave, always_call=True),
-        ]
 
     def close(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
+    def follow(self, on: bool) -> None:
+        if on is bool(self._following):
+            return
+        if on:
+            self._stretches += 1
+            self._handles = [
+                module_hooks.register_module_forward_pre_hook(self._enter),
+                module_hooks.register_module_forward_hook(self._leave, always_call=True),
+            ]
+        else:
+            self.close()
+        self._following = self._stretches if on else 0
+
     @property
     def path(self) -> str:
         """The path of the innermost module that is running; empty outside of any."""
-        stack = getattr(self._local, "stack", None)
+        stack = self._stack()
         return stack[-1][1] if stack else ""
+
+    def _stack(self) -> list[Any]:
+        """Modules of this thread that are running; what was entered in a stretch before is forgotten."""
+        local = self._local.__dict__
+        if local.get("stretch") != self._following:
+            local["stretch"], local["stack"] = self._following, []
+        stack: list[Any] = local["stack"]
+        return stack
 
     def state(self) -> set[int]:
         """Memories of the parameters and buffers of every model that was called."""
@@ -73,7 +94,9 @@ class Owners:
         return {memory for memory in found if memory is not None}
 
     def _enter(self, module: torch.nn.Module, args: Any) -> None:
-        stack = self._local.__dict__.setdefault("stack", [])
+        if not self._following:
+            return
+        stack = self._stack()
         root = stack[0][0] if stack else module
         known = self._paths_of(root).get(id(module))
         path = known or (f"{stack[-1][1]}.{type(module).__name__}" if stack else type(module).__name__)
@@ -83,7 +106,11 @@ class Owners:
         stack.append((module, path, use, time.perf_counter()))
 
     def _leave(self, module: torch.nn.Module, args: Any, result: Any) -> None:
-        stack = getattr(self._local, "stack", None)
+        if not self._following:
+            return
+        stack = self._stack()
+        if not any(one[0] is module for one in stack):
+            return  # entered while nobody followed
         # A call that was left by an exception may have left others above it.
         while stack:
             entered, _, use, began = stack.pop()

@@ -93,6 +93,12 @@ def kept_by(roots: list[Any]) -> Contents:
     return Contents(list(found.values()), count, sequences)
 
 
+def sequences_of(roots: list[Any]) -> set[int]:
+    """The numbers of the nodes alone."""
+    numbers = (compat.node_sequence(node) for node in nodes.walk(roots))
+    return {number for number in numbers if 0 <= number < LEAVES}
+
+
 def _kept(node: Any, what: str, tensor: torch.Tensor, memory: int, own: int, packed: bool) -> Kept:
     site = nodes.site_of_node(node)
     module = getattr(site, "module", "") or ""

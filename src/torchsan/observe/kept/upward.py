@@ -21,7 +21,8 @@ from typing import Any
 
 from torchsan.observe.holders.classes import defaults_of
 from torchsan.observe.holders.slots import Kind, Step
-from torchsan.observe.kept.contents import ITEMS, flat, is_any, is_array
+from torchsan.observe.kept.arrays import Arrays
+from torchsan.observe.kept.contents import is_any, is_array
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import (
     _DICT_SLOTS,
@@ -67,8 +68,10 @@ class Upward:
         self._gradients = gradients or {}
         self._variables = _running_variables()
         self._namespaces = _namespaces()
-        self._arrays = _object_arrays() if arrays else []
-        self._ours = {id(self.objects), id(self._gradients), id(self._arrays)}
+        self._arrays = Arrays(_frames()) if arrays else None
+        self._ours = {id(self.objects), id(self._gradients)}
+        if self._arrays is not None:
+            self._ours |= self._arrays.own()
         self._climb(starts)
         self._join_attributes()
 
@@ -109,10 +112,8 @@ class Upward:
             leaf = self._gradients.get(id(one))
             if leaf is not None:
                 yield leaf, [id(one)]
-        for array, held in self._arrays:
-            inside = wanted & held
-            if inside:
-                yield array, list(inside)
+        if self._arrays is not None:
+            yield from self._arrays.holders(level, wanted)
         holders = gc.get_referrers(*level)
         self._ours.add(id(holders))
         for holder in holders:
@@ -324,22 +325,3 @@ def _frames() -> list[FrameType]:
 def _namespaces() -> set[int]:
     found = {id(vars(module)) for module in list(sys.modules.values()) if type(module) is ModuleType}
     return found | {id(frame.f_globals) for frame in _frames()}
-
-
-def _object_arrays() -> list[tuple[Any, set[int]]]:
-    """NumPy arrays of objects: the collector does not know them, but those who hold them."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
-        return []
-    found: dict[int, Any] = {}
-    kind, objects = numpy.ndarray, numpy.dtype(object)
-    for holder in gc.get_objects():
-        for one in gc.get_referents(holder):
-            if type(one) is kind and one.dtype == objects and 0 < one.size <= ITEMS:
-                found[id(one)] = one
-    for frame in _frames():
-        if kind_of(frame.f_code) == USER:
-            for one in local_names(frame).values():
-                if type(one) is kind and one.dtype == objects and 0 < one.size <= ITEMS:
-                    found[id(one)] = one
-    return [(one, {id(item) for item in flat(one)}) for one in found.values()]

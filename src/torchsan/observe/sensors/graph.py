@@ -94,6 +94,7 @@ class GraphSensor:
         self.cuts.install(patches)
         self._warned.listeners += [self._is_advice, self.cuts.heard]
         clock.when_threaded(self._switch)
+        self.recorder.owners_changed = self._switch
         self.resume()
 
     def serve_natively(self, part: ModuleType) -> None:

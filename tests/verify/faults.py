@@ -275,6 +275,15 @@ class Single(nn.Module):
         return self.mix(x) + self.mix(y)
 
 
+class Resized(nn.Module):
+    """Two inputs of one size in the example, of which one may have another."""
+
+    def forward(self, scores, target):
+        if scores.shape[1] != target.shape[1]:  # <- TS304
+            scores = functional.interpolate(scores[:, None], target.shape[1])[:, 0]
+        return (scores - target).square()
+
+
 CASES = [
     (ReferenceBatch, (_fixed(4, 3),), "export"),
     (ReferenceBatch, (_fixed(4, 3),), "jit.trace"),
@@ -301,5 +310,6 @@ CASES = [
     (HiddenWrite, (_fixed(4, 3), torch.eye(4, 3) > 0), "jit.trace"),
     (Halves, (_fixed(3, 8),), "jit.trace"),
     (Single, (_fixed(2, 4, 6), _fixed(2, 4, 6)), "jit.trace"),
+    (Resized, (_fixed(3, 6), _fixed(3, 6)), "jit.trace"),
     (SparseSize, (_fixed(4, 3), torch.tensor([[0, 1], [1, 0]])), "jit.trace"),
 ]

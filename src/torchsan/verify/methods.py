@@ -217,10 +217,14 @@ def _needs_binding(subject: Subject) -> bool:
 def _trace(subject: Subject, model: torch.nn.Module) -> Captured:
     try:
         return _traced(subject, model)
-    except torch.jit.TracingCheckError:
-        # State or chance: torch's own check refuses, and without it people trace it all the same.
-        refused = "two runs of forward with the same input were not the same"
-        return _traced(subject, subject.fresh(), refused)
+    except (torch.jit.TracingCheckError, RuntimeError) as error:
+        # State or chance: torch's own check refuses or fails, and without it people trace it all the same.
+        differing = isinstance(error, torch.jit.TracingCheckError)
+        refused = "two runs of forward with the same input were not the same" if differing else one_line(error)
+        try:
+            return _traced(subject, subject.fresh(), refused)
+        except Exception:
+            raise error from None
 
 
 def _traced(subject: Subject, model: torch.nn.Module, unchecked: str = "") -> Captured:

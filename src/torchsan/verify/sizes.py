@@ -183,6 +183,7 @@ class Finder:
             free = [a for a in axes if a not in done]
             self._keep(self._dimension(axis, free, axes), done)
         self._hanging_together(axes, done)
+        self._each_input_alone()
         self._all_together(axes)
         self._several_dimensions()
         if self.over() and len(axes) > 1 and not self.undecided:
@@ -211,6 +212,23 @@ class Finder:
                     self._keep(self._proportional(group), done)
                     break
         self.runs = kept
+
+    def _each_input_alone(self) -> None:
+        """Sizes that vary together because the example has the same may be free of each other: queries and keys."""
+        for dimension in list(self.sizes.dimensions):
+            leaves = sorted({leaf for leaf, _ in dimension.axes})
+            for leaf in leaves if len(leaves) > 1 and dimension.size > 1 and not dimension.units else []:
+                self._keep(self._alone(tuple(axis for axis in dimension.axes if axis[0] == leaf)), set())
+
+    def _alone(self, axes: tuple[Axis, ...]) -> Dimension | None:
+        """As many of the axes of one input as may vary without the others: all, a picture's, or one."""
+        parts = [axes, tuple(axis for axis in axes if axis[1] > 1), *((axis,) for axis in axes)]
+        for part in dict.fromkeys(filter(None, parts)):
+            size = size_of(self.subject, part[0])
+            alone = Dimension(part, size, f"{_label(self.subject, part)} alone", (size + 1,))
+            if self.attempt(alone, size + 1):
+                return alone
+        return None
 
     def _doubled(self, group: tuple[Axis, ...]) -> bool:
         """Whether eager accepts twice the size of all of them; what was only a question is not kept."""

@@ -128,7 +128,8 @@ class WriteSensor:
 
     @shield
     def refused(self, name: str, written: tuple[Any, ...], error: Exception, frame: FrameType) -> None:
-        if self.recorder.active:
+        # What a compiled region is refused has its line inside, and is told by who knows it.
+        if self.recorder.active and not self.recorder.paused:
             refused(self.recorder, error, frame, op=name, tensor=written[0] if written else None)
 
     # -- statistics of batch norm, which are written without a version ------------------------------

@@ -10,7 +10,7 @@ import ast
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any
@@ -61,7 +61,7 @@ class Forks:
         self._trained: tuple[Site, _Handed] | None = None
 
     def install(self) -> None:
-        self.recorder.patches.set(torch, "save", self._saving(torch.save))
+        self.recorder.on_save.append(self._saved)
 
     def close(self) -> None:
         if os.getpid() != self._pid:
@@ -71,13 +71,8 @@ class Forks:
                 self._tell_untouched(handed)
         self._models.clear()
 
-    def _saving(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def save(*args: Any, **kwargs: Any) -> Any:
-            self._gave_back = True
-            return original(*args, **kwargs)
-
-        save.__doc__, save.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
-        return save
+    def _saved(self) -> None:
+        self._gave_back = True
 
     # -- the parent ---------------------------------------------------------------------------------
 

@@ -78,6 +78,7 @@ class Recorder:
         # Code of the program that no import will show us: its main script.
         self.codes: list[CodeType] = []
         self.after_backward: list[Callable[[int], None]] = []
+        self.on_save: list[Callable[[], None]] = []  # called at each `torch.save`
         self.steps = StepHooks(self.give_up, self.watches)
         # Whether the story of each memory is kept for the HTML page, and the ears that this takes.
         self.timeline = timeline

@@ -130,7 +130,7 @@ def _cause(
 ) -> tuple[str, Line | None, str]:
     settings = {rank: found[-1]["settings"] for rank, found in facts.items()}
     if len({str(value) for value in settings.values()}) > 1:
-        same_at_first = len({str(found[0]["settings"]) for found in facts.values()}) == 1
+        same_at_first = len({str(found[0].get("born") or found[0]["settings"]) for found in facts.values()}) == 1
         tuned = next((found[-1]["tuned"] for found in facts.values() if found[-1]["tuned"]), None)
         made = next((found[0]["made"] for found in facts.values() if found[0]["made"]), None)
         # Where they were the same at first, the line that made the optimizer has nothing to do with it.

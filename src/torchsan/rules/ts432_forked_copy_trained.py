@@ -7,8 +7,8 @@ What goes wrong. The parent's model stays as it was, and nothing is raised.
 
 How to fix. Call `model.share_memory()` before the process is started, or send the trained weights back.
 
-When to ignore. When the child's training is a trial, and the parent means to go on with the weights from before. A child
-that sends tensors back or writes a file, and a parent that writes the model afterwards, are understood.
+When to ignore. When the child's training is a trial, and the parent means to go on with the weights from before.
+A child that sends tensors back or writes a file, and a parent that writes the model afterwards, are understood.
 """
 
 from __future__ import annotations

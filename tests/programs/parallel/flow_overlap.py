@@ -65,7 +65,7 @@ def main() -> None:
     reducer = FlatReducer(flow.parameters())
     optimizer = torch.optim.Adam(flow.parameters(), lr=1e-2)
     x = moons(gen)
-    for step in range(25):
+    for step in range(5):
         optimizer.zero_grad()
         loss = flow.nll(x)
         loss.backward()

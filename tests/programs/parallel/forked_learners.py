@@ -65,7 +65,7 @@ def main() -> None:
     torch.manual_seed(71)
     policy = Policy(3)
     results = context.Queue()
-    crew = [context.Process(target=explore, args=(i, policy, 150, results)) for i in range(WORKERS)]
+    crew = [context.Process(target=explore, args=(i, policy, 6, results)) for i in range(WORKERS)]
     for p in crew:
         p.start()
     for p in crew:

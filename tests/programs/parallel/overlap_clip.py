@@ -59,7 +59,7 @@ def main() -> None:
     comm = Communicator(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
     gen = torch.Generator().manual_seed(170 + rank)
-    for step in range(8):
+    for step in range(3):
         tokens, target = batch(gen)
         optimizer.zero_grad()
         loss = F.cross_entropy(model(tokens), target)

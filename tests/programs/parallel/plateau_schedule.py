@@ -40,7 +40,7 @@ def overall(loss: torch.Tensor) -> float:
     return total.item() / dist.get_world_size()
 
 
-def main() -> None:
+def main() -> DDP:
     dist.init_process_group("gloo", timeout=timedelta(seconds=15))
     rank = dist.get_rank()
     torch.manual_seed(81)
@@ -59,7 +59,8 @@ def main() -> None:
     norm = nn.utils.parameters_to_vector(ddp.parameters()).norm().item()
     print(f"rank {rank} weights {norm:.5f}")
     dist.destroy_process_group()
+    return ddp  # gloo may hang when it is freed right after its last collective
 
 
 if __name__ == "__main__":
-    main()
+    kept = main()

@@ -48,6 +48,8 @@ class _Known:
         self.last: Site | None = None
         self.tuned: Place | None = None  # where a scheduler, or the program itself, last changed its settings
         self.settings: Settings = []
+        self.groups: list[int] = []  # its groups, by identity
+        self.born: list[str] = []  # its settings as it was made
         self.intended = False
         self.averagings = 0  # how often something was summed between two steps that may have been the weights
 
@@ -194,7 +196,8 @@ class ReplicaSensor:
         if self._on():
             while frame.f_back is not None and frame.f_code.co_name == "__init__" and _is_optim(frame):
                 frame = frame.f_back
-            self._optimizers[optimizer] = _Known(len(self._optimizers), site_of(frame))
+            known = self._optimizers[optimizer] = _Known(len(self._optimizers), site_of(frame))
+            known.born = in_words(self._settings(optimizer, known))
 
     @shield
     def _wrapped(self, ddp: Any, frame: FrameType) -> None:
@@ -313,7 +316,7 @@ class ReplicaSensor:
         names = {}
         if not known.names:
             known.names = self._name(parameters, site, _getframe(0))
-            names = {"names": known.names}
+            names = {"names": known.names, "born": known.born}
         copied = when != "end" and not known.intended and self.averaging.of_copies(parameters)
         synced = all(w.synced for w in managed if w is not None) or self.averaging.of_weights(parameters)
         journal.write(
@@ -341,8 +344,10 @@ class ReplicaSensor:
 
     def _settings(self, optimizer: Any, known: _Known) -> Settings:
         before, known.settings = known.settings, settings_of(optimizer)
+        groups, known.groups = known.groups, [id(group) for group in optimizer.param_groups]
         names = changed(before, known.settings)
-        if names and known.tuned is None:
+        # Groups that are others now were loaded, not set.
+        if names and known.tuned is None and groups == known.groups:
             paths = {shown_path(code.co_filename) for code in self.recorder.codes}
             known.tuned = set_by_hand(sorted(paths), names)
         return known.settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable
@@ -54,7 +55,10 @@ class SnapshotSensor:
         optimizer = torch.optim.Optimizer
         patches.set(optimizer, "state_dict", self._state_of_optimizer(optimizer.state_dict))
         patches.set(optimizer, "load_state_dict", self._load_optimizer(optimizer.load_state_dict))
-        patches.set(torch, "save", self._save(torch.save))
+        # One function under both names, as it was: whoever pickles it is led from the one to the other.
+        save = self._save(torch.save)
+        for owner in (torch, torch.serialization):
+            patches.set(owner, "save", save)
         self.recorder.steps.after.append(self._stepped)
 
     def close(self) -> None:
@@ -105,11 +109,13 @@ class SnapshotSensor:
         return load_state_dict
 
     def _save(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
             self._saving(obj, sys._getframe(1))
+            for listener in self.recorder.on_save:
+                listener()
             return original(obj, *args, **kwargs)
 
-        save.__doc__ = original.__doc__
         return save
 
     # -- judging ------------------------------------------------------------------------------------

@@ -280,3 +280,42 @@ def test_an_option_that_is_given_only_in_use(tmp_path, name, expected):
             return att(x, last=3)
     """
     assert told(tmp_path, OPTION, caller) == expected
+
+
+MARKS = """
+    import torch
+    def marked(labels: torch.Tensor):
+        {line}
+        return labels * 2
+"""
+GIVES = """
+    from .helpers import marked
+    def go(labels):
+        labels: torch.Tensor = marked(labels)
+        return labels
+"""
+
+
+def test_a_caller_that_binds_the_result_with_a_type(tmp_path):
+    assert told(tmp_path, MARKS.format(line="labels -= labels.mean()"), GIVES) == []
+
+
+HANDS = """
+    def loss(outputs: torch.Tensor, labels: torch.Tensor):
+        \"\"\"Compare.
+
+        Args:
+            outputs: What the network said.
+            labels: What is right.
+        \"\"\"
+        {line}
+        return (outputs - labels).sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("labels[labels < 0] = 0", []), ("labels[labels.isnan()] = 0", []), ("labels /= labels.max()", ["TS204"])],
+)
+def test_what_changes_nothing_when_done_again_needs_a_reader(tmp_path, line, expected):
+    assert told(tmp_path, "    import torch\n" + HANDS.format(line=line), "") == expected

@@ -319,3 +319,38 @@ HANDS = """
 )
 def test_what_changes_nothing_when_done_again_needs_a_reader(tmp_path, line, expected):
     assert told(tmp_path, "    import torch\n" + HANDS.format(line=line), "") == expected
+
+
+def test_an_option_kept_by_the_object_allows_the_write(check):
+    program = """
+        class Scale(nn.Module):
+            def __init__(self, inplace=False):
+                super().__init__()
+                self.inplace = inplace
+            def forward(self, x: torch.Tensor):
+                y = x if self.inplace else x.clone()
+                return y.mul_(2)
+    """
+    assert check(HEAD + textwrap.dedent(program)) == []
+
+
+def test_a_linear_layer_keeps_the_old_memory_when_its_weight_gets_another(check):
+    program = """
+        def once(x):
+            layer = nn.{layer}
+            y = layer(x).sum()
+            layer.weight.data = layer.weight.data * 0.5
+            y.backward()
+    """
+    assert check(HEAD + textwrap.dedent(program.format(layer="Linear(3, 3)"))) == []
+    assert [f.code for f in check(HEAD + textwrap.dedent(program.format(layer="Conv1d(3, 3, 1)")))] == ["TS201"]
+
+
+def test_a_graph_that_all_rounds_but_the_last_keep(check):
+    program = """
+        net = nn.Linear(3, 1)
+        loss = net(torch.ones(2, 3)).pow(2).sum()
+        for i in range(5):
+            loss.backward(retain_graph=True if i + 1 < 5 else False)
+    """
+    assert check(HEAD + textwrap.dedent(program)) == []

@@ -280,3 +280,77 @@ def test_an_option_that_is_given_only_in_use(tmp_path, name, expected):
             return att(x, last=3)
     """
     assert told(tmp_path, OPTION, caller) == expected
+
+
+MARKS = """
+    import torch
+    def marked(labels: torch.Tensor):
+        {line}
+        return labels * 2
+"""
+GIVES = """
+    from .helpers import marked
+    def go(labels):
+        labels: torch.Tensor = marked(labels)
+        return labels
+"""
+
+
+def test_a_caller_that_binds_the_result_with_a_type(tmp_path):
+    assert told(tmp_path, MARKS.format(line="labels -= labels.mean()"), GIVES) == []
+
+
+HANDS = """
+    def loss(outputs: torch.Tensor, labels: torch.Tensor):
+        \"\"\"Compare.
+
+        Args:
+            outputs: What the network said.
+            labels: What is right.
+        \"\"\"
+        {line}
+        return (outputs - labels).sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("labels[labels < 0] = 0", []), ("labels[labels.isnan()] = 0", []), ("labels /= labels.max()", ["TS204"])],
+)
+def test_what_changes_nothing_when_done_again_needs_a_reader(tmp_path, line, expected):
+    assert told(tmp_path, "    import torch\n" + HANDS.format(line=line), "") == expected
+
+
+def test_an_option_kept_by_the_object_allows_the_write(check):
+    program = """
+        class Scale(nn.Module):
+            def __init__(self, inplace=False):
+                super().__init__()
+                self.inplace = inplace
+            def forward(self, x: torch.Tensor):
+                y = x if self.inplace else x.clone()
+                return y.mul_(2)
+    """
+    assert check(HEAD + textwrap.dedent(program)) == []
+
+
+def test_a_linear_layer_keeps_the_old_memory_when_its_weight_gets_another(check):
+    program = """
+        def once(x):
+            layer = nn.{layer}
+            y = layer(x).sum()
+            layer.weight.data = layer.weight.data * 0.5
+            y.backward()
+    """
+    assert check(HEAD + textwrap.dedent(program.format(layer="Linear(3, 3)"))) == []
+    assert [f.code for f in check(HEAD + textwrap.dedent(program.format(layer="Conv1d(3, 3, 1)")))] == ["TS201"]
+
+
+def test_a_graph_that_all_rounds_but_the_last_keep(check):
+    program = """
+        net = nn.Linear(3, 1)
+        loss = net(torch.ones(2, 3)).pow(2).sum()
+        for i in range(5):
+            loss.backward(retain_graph=True if i + 1 < 5 else False)
+    """
+    assert check(HEAD + textwrap.dedent(program)) == []

@@ -191,7 +191,7 @@ def _given(call: ast.Call, info: FunctionInfo, argument: str) -> ast.expr | None
 def _use(
     function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt, given: ast.expr, called: tuple[int, int]
 ) -> Use:
-    if isinstance(statement, ast.Assign) and any(ast.unparse(t) == ast.unparse(given) for t in statement.targets):
+    if any(ast.unparse(t) == ast.unparse(given) for t in _targets(statement)):
         # `d["x"] = f(d["x"])`
         return Use.FRESH
     part = ""
@@ -278,5 +278,10 @@ def _is_self(node: ast.Subscript | ast.Attribute) -> bool:
 
 
 def _rebinds(statement: ast.stmt, name: str) -> bool:
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t))
+    return any(isinstance(n, ast.Name) and n.id == name for t in _targets(statement) for n in ast.walk(t))
+
+
+def _targets(statement: ast.stmt) -> list[ast.expr]:
+    if isinstance(statement, ast.AnnAssign):
+        return [statement.target]
+    return statement.targets if isinstance(statement, ast.Assign) else []

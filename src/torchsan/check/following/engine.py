@@ -39,8 +39,11 @@ from torchsan.model.events import GradientCut, RefusedWrite, StaleSave
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
+# A program in which nothing walks backward has less to show.
+PATHS_UNTRAINED = 5
 # Statements followed on all paths from one function, and through a whole program.
 BUDGET_OF_PATHS, BUDGET_OF_PROGRAM = 250, 2 * BUDGET
+BUDGETS = {PATHS_ALONE: BUDGET_OF_PATHS, PATHS_UNTRAINED: BUDGET // 8, PATHS_WHOLE: BUDGET_OF_PROGRAM}
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
 # Methods that run whenever an object is made or used.
 _CALLED_BY_ALL = re.compile(r"^(?:__init__|__call__|forward|training_step|_?(?:init|reset)_?(?:weights?|parameters))$")
@@ -79,7 +82,7 @@ def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
 def _follow(program: Program, root: Root, most: int, project: Project | None) -> list[Fact]:
     facts: list[Fact] = []
     touched = most > PATHS_ALONE
-    left = BUDGET_OF_PATHS if most == PATHS_ALONE else BUDGET_OF_PROGRAM
+    left = BUDGETS[most]
     owned, function = OwnedWrites(), None
     walked: set[ast.AST] = set()
     for oracle in paths(most):
@@ -159,7 +162,8 @@ def roots_of(program: Program, chosen: Suspects | None) -> list[tuple[Root, int]
     """Where to start, and how many paths to follow from there."""
     roots: list[tuple[Root, int]] = []
     if chosen is None or chosen.whole:
-        roots.append((_whole_file, PATHS_WHOLE))
+        trains = ".backward(" in program.text or "autograd.grad(" in program.text
+        roots.append((_whole_file, PATHS_WHOLE if trains else PATHS_UNTRAINED))
     for node in program.tree.body:
         if isinstance(node, ast.FunctionDef):
             if chosen is None or node.lineno in chosen.functions:

@@ -171,7 +171,7 @@ def remarked(info: FunctionInfo, program: Program, write: Write) -> bool:
     """Whether a comment of the function, or what it calls to do the write, says that it is done in place."""
     home = getattr(write.place, "home", None) or program
     writer = function_at(home, getattr(write.place, "lineno", 0))
-    if writer is not None and writer.node is not info.node and says_so(writer):
+    if writer is not None and writer.node is not info.node and (says_so(writer) or asks_permission(writer)):
         return True
     lines = (info.program or program).lines[info.node.lineno - 1 : info.node.end_lineno]
     return any(_REMARK.search(line) for line in lines)
@@ -224,11 +224,17 @@ def quiet(info: FunctionInfo, program: Program, storage: Storage) -> bool:
         return True
     spec = node.args
     names = {a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
-    if names & _PERMISSION:
+    if names & _PERMISSION or asks_permission(info):
         return True
     if info.owner is not None and any(b.endswith(("Function", "Optimizer", "Dataset")) for b in info.owner.bases):
         return True
     return says_so(info)
+
+
+def asks_permission(info: FunctionInfo) -> bool:
+    """Whether a test of the function asks for an option: `if not self.inplace: x = x.clone()`."""
+    tests = [n.test for n in ast.walk(info.node) if isinstance(n, ast.If | ast.IfExp)]
+    return any(_PERMITS.search(ast.unparse(test)) for test in tests)
 
 
 def says_so(info: FunctionInfo) -> bool:

@@ -122,7 +122,9 @@ def changes_nothing_twice(write: Write) -> bool:
             return False
     else:
         return False
-    if not isinstance(which, ast.Compare) or not isinstance(which.ops[0], ast.Eq):
-        return False
     name = ast.unparse(target)
-    return ast.unparse(which.left) == name and name not in ast.unparse(value)
+    asked = ast.unparse(which.left) if isinstance(which, ast.Compare) else ""
+    if isinstance(which, ast.Call):
+        # `x[x.isnan()] = 0`, `x[torch.isnan(x)] = 0`
+        asked = ast.unparse(which.args[0] if which.args else getattr(which.func, "value", which.func))
+    return asked == name and name not in ast.unparse(value)

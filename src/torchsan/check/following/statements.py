@@ -61,6 +61,7 @@ def _raises(body: list[ast.stmt]) -> bool:
     return any(isinstance(n, ast.Raise) or (isinstance(n, ast.If) and _raises(n.body)) for n in body)
 
 
+@lru_cache(maxsize=4096)
 def guards_itself(node: ast.If) -> bool:
     """Whether the body of an `if` changes what its test asks: `if not self.ready: …; self.ready = True` runs once."""
     asked = {ast.unparse(n) for n in ast.walk(node.test) if isinstance(n, ast.Attribute)}

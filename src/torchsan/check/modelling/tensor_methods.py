@@ -128,7 +128,9 @@ class TensorMethods(TorchParts):
         return self.machine.unknown()
 
     def method_backward(self, tensor: Tensor, args: Args, kwargs: Kwargs, node: ast.Call) -> Any:
-        keep = any(k in kwargs and truth(kwargs[k]) is not False for k in ("retain_graph", "create_graph"))
+        asked = {k.arg for k in node.keywords if isinstance(k.value, ast.IfExp)}
+        # `retain_graph=True if i + 1 < n else False`: all rounds but the last keep it.
+        keep = any(k in asked or truth(kwargs[k]) is not False for k in ("retain_graph", "create_graph") if k in kwargs)
         self.machine.backward([tensor], node, keep=keep or "inputs" in kwargs)
         return Plain(None, True)
 

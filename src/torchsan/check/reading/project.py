@@ -224,13 +224,15 @@ def _project(roots: tuple[str, ...]) -> Project:
 @cache
 def _roots(folder: str) -> tuple[str, ...]:
     """Where imports of a file in this folder may start: its package's parent, the folders above, the folder."""
-    start = folder
+    start, top = folder, ""
     while os.path.isfile(os.path.join(start, "__init__.py")):
+        # A project may be a package itself, as a whole.
+        top = top or (start if _is_top(start) else "")
         start = os.path.dirname(start)
     roots = [start]
-    above = start
+    above = top or start
     for _ in range(3):
-        if any(os.path.exists(os.path.join(above, name)) for name in (".git", "setup.py", "pyproject.toml")):
+        if _is_top(above):
             break
         parent = os.path.dirname(above)
         if parent in (above, "/") or not _holds_python(parent):
@@ -238,6 +240,10 @@ def _roots(folder: str) -> tuple[str, ...]:
         above = parent
     roots += [folder, above]
     return tuple(roots)
+
+
+def _is_top(folder: str) -> bool:
+    return any(os.path.exists(os.path.join(folder, name)) for name in (".git", "setup.py", "pyproject.toml"))
 
 
 def _holds_python(folder: str) -> bool:

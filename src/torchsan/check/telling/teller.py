@@ -86,6 +86,8 @@ class Teller:
             constructor=self.place(write.origin) if write.how == "op" else None,
         )
         certain = save.certain and sure and agree(save.inside, write.inside)
+        # A linear layer keeps a transposed view, which stays with the old memory when a parameter is given another.
+        certain = certain and not (write.op == ".data =" and node.op in ("nn.Linear", "linear"))
         certain = certain and not any(for_use(*answer) for answer in (*save.inside, *write.inside))
         if self.alone and save.storage.kind == "argument" and FOR_OUTPUT.search(save.storage.name):
             # A state that is handed over to be brought up to date: so decode those who need no gradient.

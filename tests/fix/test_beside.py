@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+PROGRAMS = Path(__file__).parents[1] / "programs" / "fixes"
 
 
 def edited(outcome):
@@ -158,3 +162,92 @@ def test_a_detach_that_takes_leaves_from_a_backward_is_not_verified(mend, monkey
     monkeypatch.setitem(rewrites.REWRITES, "retained_graph", lambda spot: iter(()))
     outcome = mend(TWO_LOSSES)
     assert not outcome.changed
+
+
+LATE = """
+import torch
+torch.manual_seed(0)
+class Env:
+    def __init__(self):
+        self.state = torch.zeros(2)
+    def step(self, a):
+        self.state += a
+env = Env()
+seen, moves = [], []
+for t in range(4):
+    s = env.state
+    move = torch.randn(2)
+    env.step(move)
+    seen.append(s)
+    moves.append(move)
+print((torch.stack(seen) * torch.stack(moves)).sum())
+"""
+
+
+def test_a_copy_of_what_was_written_since_it_was_taken_is_not_verified(mend):
+    outcome = mend(LATE)
+    assert not outcome.changed
+    assert "has been written since it was taken: env.state at line 11" in outcome.mends[0].verdict.words
+
+
+def test_what_a_handle_shows_is_copied_where_it_is_stored(mend):
+    """Taken once, before the loop: it is looked at again and again."""
+    program = LATE.replace("    s = env.state\n", "").replace("seen, moves", "s = env.state\nseen, moves")
+    assert "seen.append(s.clone())" in edited(mend(program))
+
+
+def test_memory_that_a_method_hands_out_is_copied_there(mend):
+    program = LATE.replace("self.state += a\n", "self.state += a\n        return self.state\n")
+    program = program.replace("    s = env.state\n", "").replace("    env.step(move)\n", "    n = env.step(move)\n")
+    program = program.replace("seen.append(s)", "seen.append((s, n))\n    s = n").replace(
+        "seen, moves = [], []", "seen, moves = [], []\ns = env.step(torch.zeros(2))"
+    )
+    program = program.replace("torch.stack(seen)", "torch.stack([b - a for a, b in seen])")
+    assert "return self.state.clone()" in edited(mend(program))
+
+
+def test_each_key_gets_a_value_of_its_own(mend):
+    outcome = mend("""
+        import torch
+        names = ["a", "b"]
+        sums = dict.fromkeys(names, torch.zeros(2))
+        for i in range(4):
+            sums[names[i % 2]] += torch.ones(2) * i
+        print(sums)
+    """)
+    assert "{key: torch.zeros(2) for key in names}" in edited(outcome)
+
+
+def test_a_graph_that_another_line_needs_is_not_cut(mend):
+    outcome = mend(
+        """
+        import torch
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        joint = torch.is_inference_mode_enabled()
+        total = 0.0
+        for step in range(30):
+            loss = net(torch.randn(8, 6)).pow(2).mean()
+            total += loss
+            if not joint:
+                loss.backward()
+        if joint:
+            total.backward()
+        print(float(total))
+        """,
+        limit=60,
+    )
+    assert not any(mend.proved for mend in outcome.mends)
+
+
+MENDED = {
+    "gliding_agent.py": "state = torch.tensor(nxt)",
+    "spring_rollout.py": "pos = pos + self.dt * vel\n            track.append(pos)",
+    "reservoir_scorer.py": "state = torch.zeros(UNITS) if state is None else state",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MENDED)
+def test_programs_are_mended_as_their_authors_would(mend, name):
+    assert MENDED[name] in edited(mend((PROGRAMS / name).read_text(), limit=100))

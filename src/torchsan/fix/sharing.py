@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from torchsan.fix.beside import stored_texts
 from torchsan.fix.candidates import Candidate
 from torchsan.fix.cases import LEAVES
+from torchsan.fix.kindred import written_by
 from torchsan.fix.linked import names as mentioned
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.rewrites.stored import KEEPING
@@ -130,13 +131,10 @@ def _keeps(alias: Alias, write: ast.stmt, sources: Lookup) -> bool:
 
 
 def _written(statement: ast.stmt | None) -> ast.expr | None:
-    """`x[0]` of `x[0] += 1`, `x` of `x.add_(1)`."""
-    if isinstance(statement, ast.AugAssign):
-        return statement.target
-    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
-        return statement.targets[0].value
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+    """`x[0]` of `x[0] += 1`, `x` of `x.add_(1)` and of `x[0] = 1`."""
+    written = written_by(statement) if statement is not None else None
+    whole = isinstance(statement, ast.Assign) and isinstance(written, ast.Subscript)
+    return written.value if whole and isinstance(written, ast.Subscript) else written
 
 
 def _named(source: Source, span: Span) -> set[str]:

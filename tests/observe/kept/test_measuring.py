@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.checkpoint import checkpoint
 
+from torchsan.observe.kept import measuring
 from torchsan.observe.kept.saved import kept_by
 from torchsan.rules import all_rules
 
@@ -251,3 +252,40 @@ def test_a_large_tensor_that_is_held_anyway_is_not_spoken_of(measured):
     )
     assert "whole[:, 0]" in source
     assert measured(source).findings == []
+
+
+SAMPLED = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+for step in range(40):
+    loss = net(torch.ones(8, 4)).exp().sum()
+    loss.backward(retain_graph={retain})
+"""
+
+
+def test_steps_beyond_the_share_are_not_followed(measured, monkeypatch):
+    """Modules are known in every pass that is measured, and torch's list of hooks is empty in between and at the end."""
+    from torch.nn.modules import module as module_hooks
+
+    monkeypatch.setattr(measuring, "ALLOWANCE", 0.0)
+    monkeypatch.setattr(measuring, "SHARE", 1e-9)
+    memory = measured(SAMPLED.format(retain=False)).memory
+    assert memory.passes == 40
+    assert 1 <= len(memory.steps) < 5
+    assert {row.module for row in memory.kept} == {"Sequential.0", "Sequential.1", ""}
+    assert sum(row.calls for row in memory.modules) == 3 * len(memory.steps)
+    assert not module_hooks._global_forward_hooks
+    assert not module_hooks._global_forward_pre_hooks
+
+
+def test_a_retained_graph_is_asked_for_where_nothing_is_measured(measured, monkeypatch):
+    monkeypatch.setattr(measuring, "ALLOWANCE", 0.0)
+    monkeypatch.setattr(measuring, "SHARE", 1e-9)
+    monkeypatch.setattr(measuring, "ASKING", (60.0, 0.5))
+    report = measured(SAMPLED.format(retain=True))
+    assert len(report.memory.steps) < 5
+    assert [finding.code for finding in report.findings] == ["TS504"]
+    again = SAMPLED.format(retain="step == 20") + "    if step == 20: loss.backward()\n"
+    assert measured(again).findings == []
+    monkeypatch.setattr(measuring, "ASKING", (0.0, 1e-9))
+    assert measured(SAMPLED.format(retain=True)).findings == []

@@ -134,7 +134,8 @@ class MemorySensor:
         if self.memory.passes >= 3:
             self._end_of_step()
         contents = None
-        if followed:
+        # Where code is compiled, modules are followed all the time.
+        if followed and (not compat_compile.is_in_use() or self.share.allows()):
             with self.share.spending():
                 contents = self._measure(roots, frame)
         self._retaining(roots, contents, frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 
@@ -263,29 +264,49 @@ for step in range(40):
 """
 
 
-def test_steps_beyond_the_share_are_not_followed(measured, monkeypatch):
+class Few:
+    """A share that is so many looks."""
+
+    def __init__(self, looks, _share):
+        self.left, self.spent = looks, 0.0
+
+    def allows(self):
+        self.left -= 1
+        return self.left >= 0
+
+    def spending(self):
+        return contextlib.nullcontext()
+
+    def earn(self, seconds):
+        pass
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(measuring, "Share", Few)
+    monkeypatch.setattr(measuring, "ALLOWANCE", 2)
+    return monkeypatch
+
+
+def test_steps_beyond_the_share_are_not_followed(measured, few):
     """Modules are known in every pass that is measured, and torch's list of hooks is empty in between and at the end."""
     from torch.nn.modules import module as module_hooks
 
-    monkeypatch.setattr(measuring, "ALLOWANCE", 0.0)
-    monkeypatch.setattr(measuring, "SHARE", 1e-9)
     memory = measured(SAMPLED.format(retain=False)).memory
     assert memory.passes == 40
-    assert 1 <= len(memory.steps) < 5
+    assert [step.step for step in memory.steps] == [1, 2, 3]
     assert {row.module for row in memory.kept} == {"Sequential.0", "Sequential.1", ""}
-    assert sum(row.calls for row in memory.modules) == 3 * len(memory.steps)
+    assert {row.calls for row in memory.modules} == {3}
     assert not module_hooks._global_forward_hooks
     assert not module_hooks._global_forward_pre_hooks
 
 
-def test_a_retained_graph_is_asked_for_where_nothing_is_measured(measured, monkeypatch):
-    monkeypatch.setattr(measuring, "ALLOWANCE", 0.0)
-    monkeypatch.setattr(measuring, "SHARE", 1e-9)
-    monkeypatch.setattr(measuring, "ASKING", (60.0, 0.5))
+def test_a_retained_graph_is_asked_for_where_nothing_is_measured(measured, few):
+    few.setattr(measuring, "ASKING", (100, 0))
     report = measured(SAMPLED.format(retain=True))
-    assert len(report.memory.steps) < 5
+    assert len(report.memory.steps) == 3
     assert [finding.code for finding in report.findings] == ["TS504"]
     again = SAMPLED.format(retain="step == 20") + "    if step == 20: loss.backward()\n"
     assert measured(again).findings == []
-    monkeypatch.setattr(measuring, "ASKING", (0.0, 1e-9))
+    few.setattr(measuring, "ASKING", (0, 0))
     assert measured(SAMPLED.format(retain=True)).findings == []

@@ -66,7 +66,8 @@ class _Pace:
 
     def lacks_plain(self) -> bool:
         """Has the run gone on for long enough that some steps should show what one takes that nobody follows?"""
-        return len(self._times[False]) < PLAIN and sum(self._times[True]) > WARM
+        followed = self._times[True]
+        return len(self._times[False]) < PLAIN and len(followed) >= 6 and sum(followed[3:]) > WARM
 
     def usual(self) -> float:
         return median(self._times[False] or self._times[True][3:] or self._times[True] or [0.0])

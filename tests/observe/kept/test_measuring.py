@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.checkpoint import checkpoint
 
+from torchsan.observe.kept import measuring
 from torchsan.observe.kept.saved import kept_by
 from torchsan.rules import all_rules
 
@@ -251,3 +253,60 @@ def test_a_large_tensor_that_is_held_anyway_is_not_spoken_of(measured):
     )
     assert "whole[:, 0]" in source
     assert measured(source).findings == []
+
+
+SAMPLED = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+for step in range(40):
+    loss = net(torch.ones(8, 4)).exp().sum()
+    loss.backward(retain_graph={retain})
+"""
+
+
+class Few:
+    """A share that is so many looks."""
+
+    def __init__(self, looks, _share):
+        self.left, self.spent = looks, 0.0
+
+    def allows(self):
+        self.left -= 1
+        return self.left >= 0
+
+    def spending(self):
+        return contextlib.nullcontext()
+
+    def earn(self, seconds):
+        pass
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(measuring, "Share", Few)
+    monkeypatch.setattr(measuring, "ALLOWANCE", 2)
+    return monkeypatch
+
+
+def test_steps_beyond_the_share_are_not_followed(measured, few):
+    """Modules are known in every pass that is measured, and torch's list of hooks is empty in between and at the end."""
+    from torch.nn.modules import module as module_hooks
+
+    memory = measured(SAMPLED.format(retain=False)).memory
+    assert memory.passes == 40
+    assert [step.step for step in memory.steps] == [1, 2, 3]
+    assert {row.module for row in memory.kept} == {"Sequential.0", "Sequential.1", ""}
+    assert {row.calls for row in memory.modules} == {3}
+    assert not module_hooks._global_forward_hooks
+    assert not module_hooks._global_forward_pre_hooks
+
+
+def test_a_retained_graph_is_asked_for_where_nothing_is_measured(measured, few):
+    few.setattr(measuring, "ASKING", (100, 0))
+    report = measured(SAMPLED.format(retain=True))
+    assert len(report.memory.steps) == 3
+    assert [finding.code for finding in report.findings] == ["TS504"]
+    again = SAMPLED.format(retain="step == 20") + "    if step == 20: loss.backward()\n"
+    assert measured(again).findings == []
+    few.setattr(measuring, "ASKING", (0, 0))
+    assert measured(SAMPLED.format(retain=True)).findings == []

@@ -31,6 +31,8 @@ from torchsan.observe.timing import Share
 ALLOWANCE, SHARE = 0.15, 0.02
 ASKING = 0.1, 0.01
 MAX_STEPS = 2_000
+# Steps that are left alone to compare with, after so many seconds of steps that were followed.
+PLAIN, WARM = 2, 1.0
 MAX_RETAINED = 256
 # A view is small at a quarter of its memory; what it keeps is worth a word from this size and share on.
 SMALL, SMALLEST, WORTH = 4, 64 * 1024, 0.05
@@ -61,6 +63,11 @@ class _Pace:
         times.append(now - last)
         others = self._times[False]
         return max(0.0, now - last - median(others)) if followed and others else 0.0
+
+    def lacks_plain(self) -> bool:
+        """Has the run gone on for long enough that some steps should show what one takes that nobody follows?"""
+        followed = self._times[True]
+        return len(self._times[False]) < PLAIN and len(followed) >= 6 and sum(followed[3:]) > WARM
 
     def usual(self) -> float:
         return median(self._times[False] or self._times[True][3:] or self._times[True] or [0.0])
@@ -111,7 +118,8 @@ class MemorySensor:
         # To know the modules of the next graph takes time as well, so it is decided before there is one. Compiled code
         # would be compiled anew each time that hooks come or go.
         if not compat_compile.is_in_use():
-            self._follow(len(self.memory.steps) < MAX_STEPS and self.share.allows())
+            more = len(self.memory.steps) < MAX_STEPS and not self._pace.lacks_plain()
+            self._follow(more and self.share.allows())
 
     def _follow(self, on: bool) -> None:
         """Whether the next pass will be measured."""
@@ -134,7 +142,8 @@ class MemorySensor:
         if self.memory.passes >= 3:
             self._end_of_step()
         contents = None
-        if followed:
+        # Where code is compiled, modules are followed all the time.
+        if followed and (not compat_compile.is_in_use() or self.share.allows()):
             with self.share.spending():
                 contents = self._measure(roots, frame)
         self._retaining(roots, contents, frame)

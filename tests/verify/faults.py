@@ -284,6 +284,14 @@ class Resized(nn.Module):
         return (scores - target).square()
 
 
+class MapInARow(nn.Module):
+    """Only square lengths are accepted."""
+
+    def forward(self, tokens):
+        side = int(tokens.shape[1] ** 0.5)  # <- TS304
+        return tokens.reshape(tokens.shape[0], side, side, -1).mean(1)
+
+
 CASES = [
     (ReferenceBatch, (_fixed(4, 3),), "export"),
     (ReferenceBatch, (_fixed(4, 3),), "jit.trace"),
@@ -311,5 +319,6 @@ CASES = [
     (Halves, (_fixed(3, 8),), "jit.trace"),
     (Single, (_fixed(2, 4, 6), _fixed(2, 4, 6)), "jit.trace"),
     (Resized, (_fixed(3, 6), _fixed(3, 6)), "jit.trace"),
+    (MapInARow, (_fixed(2, 16, 3),), "jit.trace"),
     (SparseSize, (_fixed(4, 3), torch.tensor([[0, 1], [1, 0]])), "jit.trace"),
 ]

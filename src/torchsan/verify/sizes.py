@@ -303,7 +303,17 @@ class Finder:
                     accepted.append(new)
             if accepted:
                 return replace(dimension, accepted=tuple(accepted))
-        return self._batch_of_one(axis, free, size)
+        return self._of_squares(axis, free, size) or self._batch_of_one(axis, free, size)
+
+    def _of_squares(self, axis: Axis, free: list[Axis], size: int) -> Dimension | None:
+        """A length that is a map laid out in a row: the next that eager may take has sides of twice the size."""
+        same = tuple(a for a in free if a[1] == axis[1] and size_of(self.subject, a) == size)
+        for group in dict.fromkeys((same, (axis,))) if axis in same and math.isqrt(size) ** 2 == size > 1 else ():
+            dimension = Dimension(group, size, _label(self.subject, group))
+            accepted = tuple(new for new in (size * 4, size // 4) if new > 1 and self.attempt(dimension, new))
+            if accepted:
+                return replace(dimension, accepted=accepted)
+        return None
 
     def _is_no_picture(self, axis: Axis, new: int) -> bool:
         """One pixel, or two of a larger picture: nobody asks for them. A sequence of one is another matter."""

@@ -10,8 +10,9 @@ def work(seed):
         opt.zero_grad(); loss_of(net).backward(); opt.step()
     return loss_of(net).item()
 def main():
-    with mp.get_context("fork").Pool(2) as pool:
-        print(pool.map(work, [1, 2]))
+    pool = mp.get_context("fork").Pool(2)
+    print(pool.map(work, [1, 2]))
+    pool.close(); pool.join()
     print(loss_of(net).item())
 if __name__ == "__main__":
     main()

@@ -14,6 +14,7 @@ from typing import Any
 
 from torchsan.observe.kept.contents import ITEMS, flat
 from torchsan.observe.names import local_names
+from torchsan.observe.objects import is_exactly
 from torchsan.observe.sites import USER, kind_of
 
 # How many untracked containers may lie within each other.
@@ -65,7 +66,7 @@ class Arrays:
                 inner = list(self._within(parts, depth + 1))
                 if inner:
                     for part in parts:
-                        if type(part) in (self._kind, dict, tuple):
+                        if is_exactly(part, (self._kind, dict, tuple)):
                             self._above.setdefault(id(part), []).append(one)
                 yield from inner
 

@@ -14,7 +14,7 @@ from generated_programs import program
 import torchsan
 
 # `TORCHSAN_PROGRAMS=2000` tries that many; it takes half an hour.
-PROGRAMS = int(os.environ.get("TORCHSAN_PROGRAMS", "75"))
+PROGRAMS = int(os.environ.get("TORCHSAN_PROGRAMS", "50"))
 CHUNK = 25
 
 

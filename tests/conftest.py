@@ -35,6 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks that have a share of the run's time are made, however slow the machine is."""
     monkeypatch.setattr("torchsan.observe.timing.Share.granted", lambda share: float("inf"))
+    monkeypatch.setattr("torchsan.observe.kept.upward.LONGEST", float("inf"))
 
 
 @pytest.fixture(autouse=True)

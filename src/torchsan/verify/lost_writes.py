@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from torchsan.model import Place
 from torchsan.model.capture_events import TensorWrite
+from torchsan.observe.writing import NOT_WRITES, OPERATORS
 from torchsan.verify.frames import call_at, statement_at, text_of, user_places
 from torchsan.verify.subject import Outcome, Plan, Subject, run_calls
 
@@ -44,9 +45,7 @@ class _Writes(TorchFunctionMode):  # type: ignore[misc]
 
 def _writes(func: Any) -> bool:
     name = getattr(func, "__name__", "")
-    if name.startswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__"))
-    return bool(name.endswith("_")) and name not in ("requires_grad_", "retain_grad_")
+    return name in OPERATORS or (name.endswith("_") and not name.startswith("_") and name not in NOT_WRITES)
 
 
 def _run(subject: Subject, plan: Plan, kept_apart: Line | None = None) -> tuple[Outcome, dict[Line, Place]]:

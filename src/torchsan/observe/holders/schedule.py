@@ -11,7 +11,7 @@ from torchsan.observe.timing import Share
 # some for every such line. However often a block is watched, a line is new but once. Of a program that is all new
 # lines, as a suite of tests is, their time is a share as well.
 SHARE, ALLOWANCE, FOR_A_LINE = 0.02, 0.4, 0.02
-EARLY, LATER_SHARE = 5.0, 0.004
+EARLY, LATER_SHARE = 10.0, 0.004
 FOR_ALL_LINES = 0.04
 HOARD = 0.01
 

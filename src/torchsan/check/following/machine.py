@@ -288,7 +288,8 @@ class Machine:
         maker: ast.AST | None = None,
     ) -> None:
         certain = not self.doubtful(reason, tensor)
-        self.facts.append(self.tell.refused(reason, tensor, place, op, target, maker, certain=certain))
+        fact = self.tell.refused(reason, tensor, place, op, target, maker, certain=certain, inside=self.inside)
+        self.facts.append(fact)
         raise PathEnded
 
     def doubtful(self, reason: str, tensor: Tensor) -> bool:

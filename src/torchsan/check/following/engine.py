@@ -10,14 +10,16 @@ from dataclasses import replace
 from torchsan.check.facts import Fact
 from torchsan.check.following.argument_kinds import used_as_containers, used_as_tensors
 from torchsan.check.following.dropped import dropped_results
-from torchsan.check.following.evaluation import trained, waits_for_a_caller
+from torchsan.check.following.evaluation import keeps_gradients, trained, waits_for_a_caller
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
-from torchsan.check.following.machine import CallCutShort, PathEnded
+from torchsan.check.following.machine import CallCutShort, Machine, PathEnded
 from torchsan.check.following.options import taken
-from torchsan.check.following.oracle import paths
+from torchsan.check.following.oracle import Oracle, bare, bare_turns, paths
 from torchsan.check.following.owned import OwnedWrites
 from torchsan.check.following.ranks import rank_facts
 from torchsan.check.modelling.values import (
+    IN_TURN,
+    ONCE,
     Class,
     Function,
     Grad,
@@ -46,6 +48,8 @@ PATHS_UNTRAINED = 5
 BUDGET_OF_PATHS, BUDGET_OF_PROGRAM = 250, 2 * BUDGET
 BUDGETS = {PATHS_ALONE: BUDGET_OF_PATHS, PATHS_UNTRAINED: BUDGET // 8, PATHS_WHOLE: BUDGET_OF_PROGRAM}
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
+# What torch refuses whether gradients are kept or not.
+_REFUSED_ANYWHERE = ("inference", "overlap", "parameter-replaced")
 _IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
 _NO_TENSOR = re.compile(
     r"\b(?:[Ll]ist|[Tt]uple|[Dd]ict|Sequence|Iterable|Iterator|Callable|Mapping|[Ss]et|Any|ndarray|int|float|str|bool|"
@@ -83,6 +87,7 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
     left = BUDGETS[most]
     owned, function = OwnedWrites(), None
     walked: set[ast.AST] = set()
+    runs: list[Run] = []
     for oracle in paths(most):
         if left <= 0:
             break
@@ -93,6 +98,8 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
             # Without a backward in sight, what leaves the function is what backward will start from.
             kept = interpreter.machine.kept if interpreter.lazy else []
             interpreter.machine.backward([*results, *kept], None, keep=True)
+            if not oracle.once:
+                runs.append(Run(oracle, interpreter.machine))
         except (PathEnded, CallCutShort):
             pass
         except RecursionError:
@@ -109,20 +116,43 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
             break
     if function is not None:
         facts += owned.facts(function, program, project, Teller(program))
-    facts = [_carried(fact, function, program, project) for fact in facts]
+    facts = [_carried(fact, function, program, project, runs) for fact in facts]
     return [_on_all_paths(fact, {program.place(node) for node in walked}) for fact in facts] if walked else facts
 
 
-def _carried(fact: Fact, root: FunctionInfo | None, program: Program, project: Project | None) -> Fact:
+class Run:
+    """One path that was followed to its end: what it answered, where it wrote, and what it showed."""
+
+    def __init__(self, oracle: Oracle, machine: Machine) -> None:
+        self.answers = {condition: oracle.default != (condition in oracle.flipped) for condition in oracle.asked}
+        self.wrote = {machine.program.place(write.place) for _, write in machine.owned}
+        self.showed = {fact.key for fact in machine.facts}
+
+    def speaks_against(self, fact: Fact) -> bool:
+        """Whether it wrote there under the same answers, and nothing came of it: something else must have decided."""
+        if fact.at not in self.wrote or fact.key in self.showed:
+            return False
+        for condition, answer in fact.inside:
+            if condition != ONCE and not condition.startswith(IN_TURN):
+                asked = bare(condition)
+                # A condition that turns another around was asked by the other's name.
+                turned = bare_turns(condition)
+                if self.answers.get(asked) is not (answer != turned):
+                    return False
+        return True
+
+
+def _carried(fact: Fact, root: FunctionInfo | None, program: Program, project: Project | None, runs: list[Run]) -> Fact:
     """A fact with the certainty that the evidence in the tree gives to what it claims."""
     if fact.certainty == "possible" or not isinstance(fact.event, StaleSave | RefusedWrite):
         return fact
     writer = function_at(program, fact.at.line) if fact.at.path == program.path else None
     around = [info for info in (root, writer) if info is not None]
+    leads = keeps_gradients if isinstance(fact.event, RefusedWrite) else trained
     shown = {
-        Evidence.FOLLOWED: lambda: True,
+        Evidence.FOLLOWED: lambda: not any(run.speaks_against(fact) for run in runs),
         Evidence.TAKEN: lambda: taken(fact.inside, around, project),
-        Evidence.TRAINED: lambda: root is None or trained(root, project),
+        Evidence.TRAINED: lambda: root is None or leads(root, project),
         Evidence.TWICE: lambda: project is None or bool(project.mentions("retain_graph")),
     }
     return replace(fact, certainty=certainty(_claim(fact.event), shown))
@@ -132,7 +162,7 @@ def _claim(event: StaleSave | RefusedWrite) -> Claim:
     if isinstance(event, StaleSave):
         # A custom backward that writes to what it is given back.
         return Claim.SAVED if event.save.custom else Claim.GRADIENT
-    return Claim.RAISES if event.reason in ("inference", "overlap") else Claim.GRADIENT
+    return Claim.RAISES if event.reason in _REFUSED_ANYWHERE else Claim.GRADIENT
 
 
 def _on_all_paths(fact: Fact, walked: set[Place]) -> Fact:

@@ -17,10 +17,12 @@ MOST_FILES = 12
 MOST_TEXT = 300_000
 _EVALUATES = re.compile(r"\.eval\(\)|no_grad|inference_mode|set_grad_enabled\(False\)")
 _FOR_USE = re.compile(r"infer|predict|generate|_test(?:_|$)|evaluate")
-_TRAINS = re.compile(r"\.backward\(|autograd\.grad\(")
+_TRAINS = re.compile(r"\.backward\(|autograd\.grad\(|\.train\(\)")
 _FOR_TRAINING = re.compile(r"train|loss|fit(?:_|$)|learn|update|step|criterion")
 # Methods that run whenever an object is made or used.
-_CALLED_BY_ALL = re.compile(r"^(?:__init__|__call__|forward|training_step|_?(?:init|reset)_?(?:weights?|parameters))$")
+_CALLED_BY_ALL = re.compile(
+    r"^(?:__init__|__call__|forward|backward|training_step|_?(?:init|reset)_?(?:weights?|parameters))$"
+)
 # The file's own statements, and where programs begin.
 ENTRIES = frozenset({"", "main"})
 _OFF = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False")
@@ -36,7 +38,16 @@ def trained(info: FunctionInfo, project: Project | None) -> bool:
         return True
     if not trains(project):
         return False
-    return not waits_for_a_caller(info) or _led_to(info.name, info.program.path if info.program else "", project)
+    return not waits_for_a_caller(info) or _led_to(
+        info.name, info.program.path if info.program else "", project, free=info.owner is None
+    )
+
+
+def keeps_gradients(info: FunctionInfo, project: Project | None) -> bool:
+    """Whether somebody calls a function where gradients are kept: torch refuses some writes there, trained or not."""
+    if project is None or not waits_for_a_caller(info):
+        return True
+    return bool(_callers(info.name, project, handed=info.owner is None))
 
 
 def trains(project: Project) -> bool:
@@ -56,9 +67,9 @@ def waits_for_a_caller(info: FunctionInfo) -> bool:
     return start is None or f"self.{info.name}(" not in ast.unparse(start.node)
 
 
-def _led_to(name: str, home: str, project: Project, hops: int = 0) -> bool:
+def _led_to(name: str, home: str, project: Project, hops: int = 0, *, free: bool = False) -> bool:
     """Whether a function by this name is called from code that trains, or that everybody calls."""
-    callers = _callers(name, project)
+    callers = _callers(name, project, handed=free)
     if _ambiguous(name, project):
         # Whose callers are whose is only known where the definition is.
         callers = [c for c in callers if os.path.abspath(real_path(home)) == c[0]]
@@ -79,12 +90,12 @@ def _ambiguous(name: str, project: Project) -> bool:
     return sum(text.count(f"def {name}(") for _, text in project.mentions(name)) > 1
 
 
-def _callers(name: str, project: Project) -> list[tuple[str, str]]:
-    """Files and functions that call something of this name where gradients may be kept."""
+def _callers(name: str, project: Project, *, handed: bool = False) -> list[tuple[str, str]]:
+    """Files and functions that call something of this name where gradients may be kept, or that hand it on."""
     found: list[tuple[str, str]] = []
     for path, text in project.mentions(name)[:MOST_FILES]:
-        if len(text) < MOST_TEXT and f"{name}(" in text and "test" not in os.path.basename(path):
-            found += [(path, caller) for caller in _calling(path, name) if not evaluates(path, caller)]
+        if len(text) < MOST_TEXT and (handed or f"{name}(" in text) and "test" not in os.path.basename(path):
+            found += [(path, caller) for caller in _calling(path, name, handed) if not evaluates(path, caller)]
     return found
 
 
@@ -98,7 +109,7 @@ def _functions(path: str) -> tuple[ast.AST, ...]:
 
 
 @lru_cache(maxsize=512)
-def _calling(path: str, name: str) -> tuple[str, ...]:
+def _calling(path: str, name: str, handed: bool) -> tuple[str, ...]:
     """Names of the functions of a file in which the call stands, but for blocks without gradients; "" for the file."""
     found: dict[str, None] = {}
     inner: set[int] = set()
@@ -106,8 +117,10 @@ def _calling(path: str, name: str) -> tuple[str, ...]:
         for node in ast.walk(function):
             if isinstance(node, ast.With | ast.AsyncWith) and _keeps_none([i.context_expr for i in node.items]):
                 inner |= {id(n) for n in ast.walk(node)}
-            elif isinstance(node, ast.Call) and id(node) not in inner and _last(node.func) == name:
+            elif isinstance(node, ast.Call) and id(node) not in inner:
                 inner.add(id(node))
+                if name not in [_last(part) for part in (node.func, *(node.args if handed else ()))]:
+                    continue
                 found.setdefault(getattr(function, "name", ""))
     return tuple(found)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from torchsan.check.following.evaluation import evaluates
+from torchsan.check.following.purposes import documentation_of
 from torchsan.check.modelling.questions import for_use
 from torchsan.check.modelling.values import IN_TURN, ONCE, Answers
 from torchsan.check.reading.program import ClassInfo, FunctionInfo
@@ -21,7 +22,7 @@ _GATHER = frozenset({"dict", "partial", "update", "setdefault", "add_argument"})
 
 
 def taken(inside: Answers, functions: list[FunctionInfo], project: Project | None) -> bool:
-    """Whether each answer is the one that the defaults give, or hangs on something else, or on what somebody sets."""
+    """Whether each answer is that of the defaults, or of an option that somebody offers or sets, or hangs on data."""
     asked = [(c, a) for c, a in inside if c != ONCE and not c.startswith(IN_TURN)]
     return all(_may_be(condition, answer, functions, project) for condition, answer in asked)
 
@@ -36,7 +37,15 @@ def _may_be(condition: str, answer: bool, functions: list[FunctionInfo], project
     usual = options.truth(test)
     if usual is None or usual is answer:
         return True
-    return any(_is_set(info, name, default, project) for info, name, default in options.asked)
+    return any(
+        _is_offered(info, name) or _is_set(info, name, default, project) for info, name, default in options.asked
+    )
+
+
+def _is_offered(info: FunctionInfo, name: str) -> bool:
+    """Whether the documentation tells users of an option, and not for use without training."""
+    told = documentation_of(info, name)
+    return told != "" and not for_use(told, True)
 
 
 @lru_cache(maxsize=4096)
@@ -160,7 +169,15 @@ def _is_set(info: FunctionInfo, name: str, default: object, project: Project | N
         # A text by itself shows no callers.
         return True
     called = info.owner.name if info.owner is not None and info.name == "__init__" else info.name
-    for path, text in project.mentions(name)[:MOST_FILES]:
+    if info.name in ("forward", "__call__"):
+        # Objects are called by any name.
+        called = ""
+    # Given by place, an option is not named.
+    speak = {
+        **dict(project.mentions(name)[:MOST_FILES]),
+        **(dict(project.mentions(called)[:MOST_FILES]) if called else {}),
+    }
+    for path, text in speak.items():
         # A test that sets an option shows that it is there to be set.
         if len(text) < MOST_TEXT:
             for given, around in _given(path, called, name, _position(info, name)):
@@ -203,7 +220,7 @@ def _given(path: str, called: str, name: str, position: int) -> tuple[tuple[ast.
     for call, around in _calls(path):
         last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         own = last == called
-        if own or last in _GATHER or last == "__init__":
+        if own or not called or last in _GATHER or last == "__init__":
             found += [(k.value, around) for k in call.keywords if k.arg == name]
         if own and position < len(call.args) and not any(isinstance(a, ast.Starred) for a in call.args):
             found.append((call.args[position], around))

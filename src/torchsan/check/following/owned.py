@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from torchsan.check.facts import Fact
-from torchsan.check.following.blocks import blocks_of
+from torchsan.check.following.blocks import blocks_of, names_bound, names_read
 from torchsan.check.following.callers import Use, uses_of
 from torchsan.check.following.options import defaults_of, taken
 from torchsan.check.following.purposes import changes_nothing_twice, is_for_writing
@@ -135,11 +135,15 @@ class Case:
     def stands_in(self) -> bool:
         if not self.mixed or self.storage.kind == "state":
             return self.mixed
+        if out_of_layer(self.info, self.write):
+            return True
         optional = defaults_of(self.info).get(self.storage.name)
         spared = hands_back(self.info, self.storage.name) or self.uses() & {Use.FRESH, *_MEANT}
         return isinstance(optional, ast.Constant) and optional.value is None and not spared
 
     def is_read(self) -> bool:
+        if self.mixed and reads_again(self.info, self.storage.name, self.write):
+            return True
         uses = self.uses()
         if Use.READ_SOMETIMES in uses:
             # The branch that calls and the one that writes may never go together.
@@ -234,6 +238,32 @@ def is_test(path: str) -> bool:
     """Whether a file holds tests: their functions are called by nobody but themselves."""
     *folders, name = path.split("/")
     return name.startswith("test_") or name.endswith("_test.py") or not {"tests", "test"}.isdisjoint(folders[-4:])
+
+
+def out_of_layer(info: FunctionInfo, write: Write) -> bool:
+    """Whether what is written came out of a layer: `x = self.proj(x)` is x itself where the layer is an identity."""
+    name = write.target.id if isinstance(write.target, ast.Name) else ""
+    bound = [n for n in ast.walk(info.node) if isinstance(n, ast.Assign) and names_bound(n) == {name}]
+    last = max((n for n in bound if n.lineno < write.place.lineno), key=lambda n: n.lineno, default=None)  # type: ignore[attr-defined]
+    made = last.value.func if last is not None and isinstance(last.value, ast.Call) else None
+    if not isinstance(made, ast.Attribute) or ast.unparse(made.value) != "self" or info.name != "forward":
+        return False
+    return info.owner is not None and made.attr not in info.owner.methods
+
+
+def reads_again(info: FunctionInfo, name: str, write: Write) -> bool:
+    """Whether the function itself reads its argument after it has written to it by another name: `h = x.view(-1)`."""
+    target, line = write.target, getattr(write.place, "end_lineno", 0)
+    if not isinstance(target, ast.Name) or target.id == name or not _holds(info.node, write.place):
+        return False
+    body = [] if isinstance(info.node, ast.Lambda) else info.node.body
+    stored = any(name in names_bound(node) for node in body)
+    after = [node for node in body if node.lineno > line]
+    return not stored and any(name in names_read(node) for node in after)
+
+
+def _holds(outer: ast.AST, inner: ast.AST) -> bool:
+    return any(node is inner for node in ast.walk(outer))
 
 
 def blank(storage: Storage) -> bool:

@@ -16,7 +16,9 @@ class Evidence(Enum):
     """What the tree may show."""
 
     FOLLOWED = "the paths through the function lead there, and nothing on the way was guessed"
-    TAKEN = "its branches are those of the defaults, are chosen by somebody in the tree, or hang on data"
+    TAKEN = (
+        "its branches are those of the defaults, are documented, are chosen by somebody in the tree, or hang on data"
+    )
     TRAINED = "code that keeps gradients leads there"
     TWICE = "somebody walks a graph that was walked before"
     SILENT = "no name, option, comment or warning says that the write is meant"

@@ -114,9 +114,9 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
         touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts or oracle.interesting)
         if not oracle.default and not touched and not oracle.flipped:
             break
+    facts = [_carried(fact, function, program, project, runs) for fact in facts]
     if function is not None:
         facts += owned.facts(function, program, project, Teller(program))
-    facts = [_carried(fact, function, program, project, runs) for fact in facts]
     return [_on_all_paths(fact, {program.place(node) for node in walked}) for fact in facts] if walked else facts
 
 
@@ -144,7 +144,7 @@ class Run:
 
 def _carried(fact: Fact, root: FunctionInfo | None, program: Program, project: Project | None, runs: list[Run]) -> Fact:
     """A fact with the certainty that the evidence in the tree gives to what it claims."""
-    if fact.certainty == "possible" or not isinstance(fact.event, StaleSave | RefusedWrite):
+    if fact.certainty == "possible":
         return fact
     writer = function_at(program, fact.at.line) if fact.at.path == program.path else None
     around = [info for info in (root, writer) if info is not None]
@@ -158,11 +158,12 @@ def _carried(fact: Fact, root: FunctionInfo | None, program: Program, project: P
     return replace(fact, certainty=certainty(_claim(fact.event), shown))
 
 
-def _claim(event: StaleSave | RefusedWrite) -> Claim:
+def _claim(event: object) -> Claim:
     if isinstance(event, StaleSave):
         # A custom backward that writes to what it is given back.
         return Claim.SAVED if event.save.custom else Claim.GRADIENT
-    return Claim.RAISES if event.reason in _REFUSED_ANYWHERE else Claim.GRADIENT
+    hangs = isinstance(event, RefusedWrite) and event.reason not in _REFUSED_ANYWHERE
+    return Claim.GRADIENT if hangs else Claim.RAISES
 
 
 def _on_all_paths(fact: Fact, walked: set[Place]) -> Fact:

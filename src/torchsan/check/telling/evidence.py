@@ -31,7 +31,7 @@ class Evidence(Enum):
 class Claim(Enum):
     """What a finding says will happen."""
 
-    RAISES = "torch refuses it wherever it runs"
+    RAISES = "torch refuses it, or it goes wrong, wherever it runs"
     GRADIENT = "a gradient is wrong, or backward raises"
     SAVED = "a backward that is walked again finds other values"
     OTHERS = "somebody else's tensor is changed behind his back"

@@ -203,3 +203,9 @@ def test_the_function_itself_reads_its_argument_again(told, then, expected):
             return h, {then}
     """
     assert told(attend=text)["TS204"] == expected
+
+
+@pytest.mark.parametrize(("index", "expected"), [("0", "certain"), ("x > 9", "possible")])
+def test_elements_that_share_memory_and_get_the_same(check, index, expected):
+    text = f"import torch\nx = torch.ones(1, 3).expand(4, 3)\nx[{index}] = 9\nprint(x)\n"
+    assert [f.certainty for f in check(text, possible=True) if f.code == "TS107"] == [expected]

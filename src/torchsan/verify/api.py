@@ -22,6 +22,7 @@ from torchsan.verify.judging import Judge, Judgement
 from torchsan.verify.methods import METHODS, ON_REQUEST, Captured, onnx_missing
 from torchsan.verify.optional import optional_arguments
 from torchsan.verify.subject import Subject, random_state_kept
+from torchsan.verify.timing import now
 from torchsan.verify.tree import module_tree
 from torchsan.verify.truth import Truth
 
@@ -146,8 +147,9 @@ def _verify(
     remark: str,
 ) -> Report:
     started = time.perf_counter()
-    deadline = started + budget
-    truth = Truth(subject, started + budget * 0.4)
+    begun = now()
+    deadline = begun + budget
+    truth = Truth(subject, begun + budget * 0.4)
     progress("eager")
     truth.establish()
     truth.explore()
@@ -155,8 +157,8 @@ def _verify(
     for number, method in enumerate(wanted):
         progress(method)
         # What one method does not need is left to the next ones.
-        now = time.perf_counter()
-        share = now + max(0.0, deadline - now) / (len(wanted) - number)
+        at = now()
+        share = at + max(0.0, deadline - at) / (len(wanted) - number)
         trials.append(try_method(method, truth, share))
         if method in BACKENDS and trials[-1].captured is not None:
             trials[-1].compiled = compiled_facts(subject, BACKENDS[method], truth.random)
@@ -167,7 +169,7 @@ def _verify(
         if known is not None:
             known(build_report(truth, trials, Judgement(), time.perf_counter() - started))
     progress("causes")
-    judge = Judge(truth, max(deadline, time.perf_counter() + 10))
+    judge = Judge(truth, max(deadline, now() + 10))
     for trial in trials:
         judge.trial(trial)
     judgement = judge.judgement(trials)

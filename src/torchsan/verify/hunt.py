@@ -17,7 +17,7 @@ from torchsan.verify.methods import CAPTURE_LIMIT, Captured, capture
 from torchsan.verify.noise import is_noise
 from torchsan.verify.sizes import TOGETHER
 from torchsan.verify.subject import Outcome, attributes_of, identical, tensors_of
-from torchsan.verify.timing import OutOfTime, ran_out
+from torchsan.verify.timing import OutOfTime, now, ran_out
 from torchsan.verify.truth import Truth
 from torchsan.verify.variants import Variant
 
@@ -112,7 +112,7 @@ def try_method(method: str, truth: Truth, deadline: float) -> Trial:
     model = subject.fresh()
     tensors, attributes = tensors_of(model), attributes_of(model)
     started = time.perf_counter()
-    left = max(5.0, min(CAPTURE_LIMIT, deadline - started))
+    left = max(5.0, min(CAPTURE_LIMIT, deadline - now()))
     try:
         trial.captured = capture(method, subject, model, export_example(truth), truth.sizes.varying(), left)
     except (Exception, SystemExit) as error:
@@ -138,7 +138,7 @@ def check(trial: Trial, truth: Truth, deadline: float) -> None:
     for variant, want in truth.pairs:
         if _says_nothing_new(trial, variant) or _is_part_of_the_capture(trial, truth, variant):
             continue
-        if time.perf_counter() > deadline:
+        if now() >= deadline:
             trial.untried.setdefault(variant.column)
             continue
         try:
@@ -270,7 +270,7 @@ def shrink(found: Counterexample, trial: Trial, truth: Truth, deadline: float) -
     if found.variant.kind not in ("values", "size") or found.in_distribution:
         return found
     for option in _simpler(truth, found.variant):
-        if time.perf_counter() > deadline:
+        if now() >= deadline:
             break
         want, again = truth.ask(option), None
         with contextlib.suppress(OutOfTime, Uncomparable):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import dataclass, field, replace
 
 from torchsan.model import Finding
@@ -23,6 +22,7 @@ from torchsan.verify.code import inputs_text
 from torchsan.verify.failures import explain, failing_place, failure_cause
 from torchsan.verify.hunt import Counterexample, Trial, shrink
 from torchsan.verify.state import attribute_uses, tensor_write
+from torchsan.verify.timing import now
 from torchsan.verify.truth import Truth
 
 ORDER = ("example", "values", "arguments", "calls", "seed", "size", "mode", "dtype", "effects")
@@ -94,7 +94,7 @@ class Judge:
             column == "effects",
             found.difference.where if column == "effects" else "",
         )
-        if time.perf_counter() < self.deadline:
+        if now() < self.deadline:
             found = shrink(found, trial, self.truth, self.deadline)
         if known not in self.known:
             self.known[known] = self.finder.find(found, trial.captured)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from torchsan.verify.hunt import Trial, attribute_changes, check, tensor_changes
 from torchsan.verify.judging import Judge
 from torchsan.verify.methods import Captured, graph_copies, saved
 from torchsan.verify.subject import Subject, attributes_of, quiet, random_state_kept, tensors_of
+from torchsan.verify.timing import now
 from torchsan.verify.truth import Truth
 
 KINDS = {
@@ -161,8 +161,9 @@ def _checked(
     model = given.model if isinstance(given.model, torch.nn.Module) else FunctionModule(given.model)
     subject = Subject(model, given.args, given.kwargs, limit=max(1.0, seconds / 4))
     subject.home = subject.capture = calling_place()
-    deadline = time.perf_counter() + seconds
-    truth = Truth(subject, time.perf_counter() + seconds * 0.5)
+    started = now()
+    deadline = started + seconds
+    truth = Truth(subject, started + seconds * 0.5)
     try:
         truth.establish()
     except UsageError:

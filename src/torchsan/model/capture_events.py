@@ -7,7 +7,7 @@ from typing import Literal
 
 from torchsan.model.span import Place
 
-What = Literal["wrong", "raises", "fails"]
+What = Literal["wrong", "raises", "fails", "once"]
 Column = Literal["values", "size", "calls", "seed", "effects", "dtype", "mode", "capture"]
 
 

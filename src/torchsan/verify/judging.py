@@ -19,8 +19,10 @@ from torchsan.model.capture_events import (
 from torchsan.rules import all_rules
 from torchsan.verify.causes import CauseFinder
 from torchsan.verify.code import inputs_text
+from torchsan.verify.compare import difference
 from torchsan.verify.failures import explain, failing_place, failure_cause
 from torchsan.verify.hunt import Counterexample, Trial, shrink
+from torchsan.verify.methods import with_old_values
 from torchsan.verify.state import attribute_uses, tensor_write
 from torchsan.verify.timing import now
 from torchsan.verify.truth import Truth
@@ -74,6 +76,7 @@ class Judge:
         ranked = sorted(trial.counterexamples.items(), key=lambda item: _rank(item[0], item[1]))
         for column, found in ranked:
             trial.counterexamples[column] = self._disagreement(trial, column, found)
+        self._settled(trial)
         self._changes(trial)
 
     def _failure(self, trial: Trial) -> None:
@@ -124,6 +127,21 @@ class Judge:
             return False
         missed = [k for k, f in self.faults.items() if f.column == "effects" and isinstance(f.cause, TensorWrite)]
         return all(any(method in self.methods[k] for k in missed) for method in self.methods[key])
+
+    def _settled(self, trial: Trial) -> None:
+        """What forward writes once and for all: right in the capture as it is, missing once other values are loaded."""
+        subject, captured = self.truth.subject, trial.captured
+        if captured is None or not captured.settled or "example" in trial.counterexamples:
+            return
+        loaded = with_old_values(captured, subject).run(subject, subject.plan())
+        found = difference(self.truth.example, loaded, captured.tolerance, only_tensors=captured.only_tensors)
+        if found is None:
+            return
+        for name in captured.settled[:2]:
+            cause = tensor_write(subject, "state", name, subject.plan())
+            if cause.place is not None:
+                detail = f"with the values of before the capture loaded again, {found.text}"
+                self.note(cause, "effects", "", Verdict(trial.method, "once", detail))
 
     def _changes(self, trial: Trial) -> None:
         subject = self.truth.subject

@@ -140,3 +140,75 @@ def test_questions_are_formulas_of_sizes() -> None:
     heads = Dimension(((0, 1), (1, 1)), 4, "heads")
     offered = [variant.label for variant in turning_sizes(subject, question, Sizes([heads]))]
     assert {"q.shape[1] alone: 4 → 8", "k.shape[1] alone: 4 → 2"} <= set(offered)
+
+
+class MaskedWeight(nn.Module):
+    """Writes through `.data` what a second call would write again: a trace has it as tracing left it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("mask", torch.eye(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.linear.weight.data.mul_(self.mask)
+        return self.linear(x)
+
+
+def test_what_forward_writes_once_and_for_all_is_told_as_a_warning() -> None:
+    report = traced(MaskedWeight(), torch.ones(2, 3))
+    assert report.captures[0].outcome == "faithful"
+    told = [(f.code, f.level, f.spans[0].line) for f in report.findings if f.code == "TS308"]
+    assert told == [("TS308", "warning", MaskedWeight.forward.__code__.co_firstlineno + 1)]
+
+
+class Cut(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[: x.shape[0] - 4] * 2
+
+
+def test_a_limit_of_sizes_is_told_as_such() -> None:
+    report = torchsan.verify(Cut(), (torch.ones(9),), methods=["export"])
+    finding = report.findings[0]
+    assert finding.code == "TS304"
+    assert "holds sizes to `x.size()[0] >= " in finding.message
+    assert "the model's own result is empty there" in finding.notes[0]
+
+
+def _sum_over(x: torch.Tensor, dims: list[int]) -> torch.Tensor:
+    return x.sum(dim=dims)
+
+
+class DimsFromTensor(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        dims = torch.arange(1, x.dim()).tolist()
+        return _sum_over(x, dims)
+
+
+def test_a_read_out_is_named_where_it_is_made_and_not_where_it_is_used() -> None:
+    report = torchsan.verify(DimsFromTensor(), (torch.ones(2, 3, 4),), methods=["export"])
+    first = DimsFromTensor.forward.__code__.co_firstlineno
+    assert report.captures[0].outcome == "failed"
+    assert [(f.code, f.spans[0].line) for f in report.findings] == [("TS303", first + 1)]
+    assert "it is read out at" in report.captures[0].reason
+
+
+class AddsToView(nn.Module):
+    """TorchScript's optimiser makes a leaf of what `+=` writes to, and refuses on a later call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 1)
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = (torch.sum(self.table(x), dim=1) + self.bias).squeeze(1)
+        z = self.table(x)
+        y += (torch.sum(z, dim=1) ** 2).squeeze(1)
+        return torch.sigmoid(y)
+
+
+def test_a_write_that_the_optimiser_cannot_take_is_named() -> None:
+    report = traced(AddsToView(), torch.randint(0, 5, (2, 3)))
+    told = [(f.code, f.spans[0].line) for f in report.findings]
+    assert told == [("TS314", AddsToView.forward.__code__.co_firstlineno + 3)]

@@ -38,6 +38,16 @@ def violated_guard(subject: Subject, captured: Captured, leaves: list[Any]) -> R
     return None
 
 
+# What an exported program says when it refuses; where it takes one size alone.
+_REFUSES, _ONE_SIZE = re.compile(r"Guard failed: (.+)$"), re.compile(r"[\w.\[\]()' ]+ == \d+$")
+
+
+def limit_of(error: BaseException | None) -> str:
+    """The relation that a refused size breaks, other than that it is not the example's."""
+    match = _REFUSES.match(one_line(error)) if error is not None else None
+    return match[1] if match and not _ONE_SIZE.match(match[1]) else ""
+
+
 _ABOUT_ONE = re.compile(r"Guard failed: .* != 1$")
 
 

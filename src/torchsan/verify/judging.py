@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from torchsan.model import Finding
 from torchsan.model.capture_events import (
     Cause,
@@ -12,6 +14,7 @@ from torchsan.model.capture_events import (
     Departure,
     Fault,
     LiveChange,
+    ReadOut,
     TensorWrite,
     Verdict,
     What,
@@ -19,8 +22,8 @@ from torchsan.model.capture_events import (
 from torchsan.rules import all_rules
 from torchsan.verify.causes import CauseFinder
 from torchsan.verify.code import inputs_text
-from torchsan.verify.compare import difference
-from torchsan.verify.failures import explain, failing_place, failure_cause
+from torchsan.verify.compare import difference, flatten
+from torchsan.verify.failures import explain, failing_places, failure_cause
 from torchsan.verify.hunt import Counterexample, Trial, shrink
 from torchsan.verify.methods import with_old_values
 from torchsan.verify.state import attribute_uses, tensor_write
@@ -81,12 +84,14 @@ class Judge:
 
     def _failure(self, trial: Trial) -> None:
         assert trial.error is not None
-        place = failing_place(trial.method, trial.error)
+        places = failing_places(trial.method, trial.error)
         reason = explain(trial.method, trial.error)
-        self.reasons[trial.method] = f"{place}: {reason}" if place else reason
+        self.reasons[trial.method] = f"{places[0]}: {reason}" if places else reason
         cause = None
         with contextlib.suppress(Exception, SystemExit):
-            cause = failure_cause(self.finder, trial.method, trial.error, place)
+            cause = failure_cause(self.finder, trial.method, trial.error, places)
+        if isinstance(cause, ReadOut) and (cause.place.path, cause.place.line) != (places[0].path, places[0].line):
+            self.reasons[trial.method] += f"; it is read out at {cause.place}"
         if cause is not None:
             self.note(cause, "capture", "", Verdict(trial.method, "fails", reason))
 
@@ -113,7 +118,7 @@ class Judge:
             cause,
             kind,
             found.variant.dimension,
-            Verdict(trial.method, what, found.difference.text, inputs_text(self.truth.subject, found.variant)),
+            Verdict(trial.method, what, _detail(found), inputs_text(self.truth.subject, found.variant)),
         )
         return found
 
@@ -186,6 +191,12 @@ def judged(fault: Fault) -> Finding | None:
 def _column(found: Counterexample) -> Column:
     kind = found.variant.kind
     return "values" if kind == "example" or kind == "arguments" else kind
+
+
+def _detail(found: Counterexample) -> str:
+    tensors = [leaf for _, leaf in flatten(found.want.outputs) if isinstance(leaf, torch.Tensor)]
+    empty = tensors and not any(tensor.numel() for tensor in tensors)
+    return found.difference.text + "; the model's own result is empty there" * bool(empty)
 
 
 def _rank(column: str, found: Counterexample) -> int:

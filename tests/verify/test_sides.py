@@ -212,3 +212,13 @@ def test_a_write_that_the_optimiser_cannot_take_is_named() -> None:
     report = traced(AddsToView(), torch.randint(0, 5, (2, 3)))
     told = [(f.code, f.spans[0].line) for f in report.findings]
     assert told == [("TS314", AddsToView.forward.__code__.co_firstlineno + 3)]
+
+
+class Averages(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum(0) / torch.tensor([float(x.shape[0])])
+
+
+def test_given_calls_of_another_size_tell_nothing_new_where_the_size_alone_is_wrong() -> None:
+    report = torchsan.verify(Averages(), (torch.ones(3, 1),), methods=["jit.trace"], more=[(torch.ones(4, 1),)])
+    assert [f.code for f in report.findings] == ["TS304"]

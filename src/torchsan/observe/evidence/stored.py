@@ -165,7 +165,8 @@ class Stored:
         if before is None or writing.before in before.found:
             return
         wanted = handed_in and self._for_its_value(writing, others)
-        apart = fetched or copied or wanted or (given and _has_value(writing))
+        apart = fetched or copied or (given and _has_value(writing))
+        apart = apart or (wanted and self._nothing_came_in(writing, None))
         if not (cached or self._again(writing, before) or (apart and self._left_alone(writing, before))):
             return
         form = "cache" if cached else "global" if holding.step.kind == "global" else "stored"

@@ -11,6 +11,7 @@ from torchsan.check.facts import Fact
 from torchsan.check.following.argument_kinds import used_as_containers, used_as_tensors
 from torchsan.check.following.carried import Run, carried
 from torchsan.check.following.dropped import dropped_results
+from torchsan.check.following.evaluation import waits_for_a_caller
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
 from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import paths
@@ -184,6 +185,7 @@ def _method_root(owner: str, name: str) -> Root:
 
 def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
     interpreter.root = function.info
+    interpreter.machine.helper = function.info.owner is not None and waits_for_a_caller(function.info)
     if function.info.name == "backward" and function.info.owner is not None:
         given = _saved_by_forward(interpreter, function.info)
         if given:

@@ -57,8 +57,8 @@ class Machine:
         # Whether an object gave out what an earlier backward has used up, and whether somebody who may have put it back
         # was given the object since.
         self.carried = self.perhaps_reset = self.said_reset = False
-        # Whether a function is followed without the program that calls it.
-        self.alone = False
+        # Whether a function is followed without the program that calls it, and is a method that others have to call.
+        self.alone = self.helper = False
         # Answers that this path took without the source deciding them, of the branches that it is in.
         self.inside: Answers = ()
         # Whether a test, not decided by the source, was passed that would have raised an error.
@@ -306,6 +306,9 @@ class Machine:
         whole = tensor.base or tensor
         if whole.storage.handed:
             # Frozen there, perhaps, or replaced.
+            return True
+        if self.alone and self.helper and whole.storage.kind == "parameter":
+            # A method that others call: perhaps on a branch on which no gradients are kept.
             return True
         frozen = whole.storage.kind == "parameter" and self.program.freezes and self.alone
         return reason in ("leaf", "leaf-view") and frozen

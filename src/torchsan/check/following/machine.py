@@ -32,6 +32,15 @@ class CallCutShort(Exception):
     """A callee took more statements than it is worth: its result is not known."""
 
 
+def asks_itself(place: ast.AST) -> bool:
+    """Whether a write to some elements chooses them by what they are."""
+    target = place.target if isinstance(place, ast.AugAssign) else None
+    target = place.targets[0] if isinstance(place, ast.Assign) else target
+    if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Compare):
+        return False
+    return ast.unparse(target.slice.left) == ast.unparse(target.value)
+
+
 class Machine:
     """State of one path through the program."""
 
@@ -249,7 +258,8 @@ class Machine:
         if tensor.view == "expanded" and not tensor.behind and op not in SHAPE_ONLY:
             if not by_index:
                 self.refuse("overlap", tensor, place, op, target, origin)
-            self.facts.append(self.tell.overlap(tensor, place, op, target))
+            # `x[x > 9] = 9`: what shares its memory is asked the same, and gets the same.
+            self.facts.append(self.tell.overlap(tensor, place, op, target, certain=not asks_itself(place)))
         if self.mode != "grad" or tensor.behind or tensor.detached:
             return
         wants = tensor.wants_grad
@@ -288,7 +298,8 @@ class Machine:
         maker: ast.AST | None = None,
     ) -> None:
         certain = not self.doubtful(reason, tensor)
-        self.facts.append(self.tell.refused(reason, tensor, place, op, target, maker, certain=certain))
+        fact = self.tell.refused(reason, tensor, place, op, target, maker, certain=certain, inside=self.inside)
+        self.facts.append(fact)
         raise PathEnded
 
     def doubtful(self, reason: str, tensor: Tensor) -> bool:

@@ -122,7 +122,7 @@ class Ledger:
         self.backwards += 1
         if self.backwards % MAX_STEPS == 0 and len(self.passes) == MAX_STEPS:
             self.log.forget_before(self.passes[0][0])
-        for memory in list(self.silent):
+        for memory in list(self.silent) if self.silent else ():
             young = [entry for entry in self.silent[memory] if self.backwards - entry[1] < SILENT_LIFE]
             if young:
                 self.silent[memory] = young

@@ -11,6 +11,7 @@ from torchsan.fix.candidates import Candidate, Sources
 from torchsan.fix.compare import How, compare, told
 from torchsan.fix.evidence import HEALED, Evidence
 from torchsan.fix.identity import keeps_definitions
+from torchsan.fix.onlookers import seen_by_others
 from torchsan.fix.outcome import Mend, Outcome
 from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict
 from torchsan.fix.sharing import meant_to_stay, named_twice, still_shared
@@ -134,7 +135,7 @@ def unsaid(engine: Engine, claim: Claim, run: dict[str, Source] | None = None) -
     if claim.run.hollow:
         return claim.run.hollow
     for one in claim.mended:
-        why = named_twice(*one) or meant_to_stay(*one, engine.sources.get)
+        why = named_twice(*one) or meant_to_stay(*one, engine.sources.get) or seen_by_others(*one, engine.sources.get)
         if why:
             return why
     engine.tell("running the program as it will be")

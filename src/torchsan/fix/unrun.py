@@ -15,8 +15,10 @@ from functools import cached_property
 from torchsan.errors import UsageError
 from torchsan.fix.came import Came, Range, innermost, regions, scope
 from torchsan.fix.candidates import Candidate
+from torchsan.fix.carriers import Carriers
 from torchsan.fix.kindred import bound, carries, may_write, relies_on_write, written_through
 from torchsan.fix.linked import Definition, Links, names
+from torchsan.fix.onlookers import COPIES, reached_elsewhere
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.safety import is_safe
 from torchsan.fix.source import Function, Source, real
@@ -25,7 +27,7 @@ from torchsan.model import Finding
 from torchsan.model.source import real_path
 
 # Edits that add a copy for one reader: nobody else can see them.
-UNSEEN = {"clone_saved", "clone_saved_result", "keep_graph", "retain_grad", "detach_carried", "clear_cache"}
+UNSEEN = {"keep_graph", "retain_grad", "detach_carried", "clear_cache"}
 # Roles of spans that lie on the way of the fault.
 # Edits that take the graph from a value.
 CUTTING = {"detach_stored", "detach_handed_out", "detach_carried"}
@@ -68,7 +70,7 @@ class Edited:
 
 def gap(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[Alias]]], idle: Idle) -> str:
     """Why what was proved is not the whole truth, in a few words; nothing where no reason is known."""
-    seen = [one for one in mended if one[0].rewrite not in UNSEEN and not is_safe(one[0])]
+    seen = [one for one in mended if one[0].rewrite not in UNSEEN | COPIES and not is_safe(one[0])]
     if any(candidate.rewrite == "inplace_false" for candidate, _, _ in mended):
         for kind, path in idle:
             if _is_named(edited, path):
@@ -78,6 +80,7 @@ def gap(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[Alia
         _turns(edited),
         _callers(edited) if seen else "",
         _aliases(edited, seen),
+        *(reached_elsewhere(edited.came, candidate, finding) for candidate, finding, _ in mended),
         _graphs(edited) if any(candidate.rewrite in CUTTING for candidate, _, _ in mended) else "",
         _kindred(edited, mended),
     ):
@@ -116,57 +119,88 @@ def _turns(edited: Edited) -> str:
 
 # -- callers --------------------------------------------------------------------------------------------------
 
+# Functions that call what they are given.
+CALLING = {"map", "filter", "reduce", "starmap", "checkpoint", "submit", "register_forward_hook"}
+
 
 def _callers(edited: Edited) -> str:
-    """Somebody else calls what was edited, and counts on what it wrote."""
-    wanted = _names_of_edits(edited)
-    if not wanted:
+    """Somebody else calls what was edited, by whatever name he has it, and counts on what it wrote."""
+    carriers = _carriers(edited)
+    if carriers is None:
         return ""
     for came in edited.came.values():
         missed = {id(statement) for statement in came.missed}
-        for call in _calls(came.source, wanted):
-            statement = came.source.statement_of(call)
-            if id(statement) in missed and relies_on_write(came.source, call):
-                return f"{_at(came.source, call)}, which did not run, calls {syntax.called(call)}() for what it writes"
+        why = _relied_on(came.source, carriers, missed)
+        if why:
+            return why
     for source in _neighbours(edited):
-        for call in _calls(source, wanted):
-            if relies_on_write(source, call):
-                return f"{_at(source, call)}, which did not run, calls {syntax.called(call)}() for what it writes"
+        why = _relied_on(source, carriers, None)
+        if why:
+            return why
     return ""
 
 
-def _calls(source: Source, wanted: set[str]) -> Iterator[ast.Call]:
+def _relied_on(source: Source, carriers: Carriers, missed: set[int] | None) -> str:
+    """The first call that did not run and that is made for what it writes; all count where nothing ran."""
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and syntax.called(node) in wanted:
-            yield node
+        if not isinstance(node, ast.Call):
+            continue
+        statement = source.statement_of(node)
+        if missed is not None and id(statement) not in missed:
+            continue
+        name = syntax.called(node)
+        handed = name in CALLING and any(carriers.carry(argument) for argument in node.args)
+        if handed or ((carriers.carry(node.func) or _is_inherited(node, carriers)) and relies_on_write(source, node)):
+            shown = f"{name}()" if name else "it"
+            return f"{_at(source, node)}, which did not run, calls {shown} for what it writes"
+    return ""
 
 
-def _names_of_edits(edited: Edited) -> set[str]:
-    found: set[str] = set()
-    for came, old, was, now in edited.changed():
-        # What was put in stands in the new file only.
-        source, region = (old, was) if was[0] < was[1] else (came.source, now)
-        statement = innermost(source, region)
+def _is_inherited(call: ast.Call, carriers: Carriers) -> bool:
+    """`super().forward(x)`, `Base.forward(self, x)`"""
+    func = call.func
+    return isinstance(func, ast.Attribute) and func.attr in carriers.methods and "super" in names(func.value)
+
+
+def _carriers(edited: Edited) -> Carriers | None:
+    """All names by which what was edited goes, be it a function, a layer or an object with an edited method."""
+    wanted: set[str] = set()
+    methods: set[str] = set()
+    made: list[ast.AST] = []
+    for came, _, _, now in edited.changed():
+        source = came.source
+        statement = innermost(source, now)
         around = scope(source, statement) if statement is not None else None
-        if isinstance(statement, ast.Assign) and isinstance(around, Function) and around.name == "__init__":
-            found |= {t.attr for t in statement.targets if isinstance(t, ast.Attribute)}
+        inside = [n for n in ast.walk(statement) if _holds(source, n, now)] if statement is not None else []
+        for kind in (ast.Lambda, ast.Call):
+            made += sorted((n for n in inside if isinstance(n, kind)), key=source.start)[-1:]
+        if isinstance(around, Function) and around.name == "__init__" and isinstance(statement, ast.Assign):
+            wanted |= {t.attr for t in statement.targets if isinstance(t, ast.Attribute)}
         elif isinstance(around, Function) and around.name in ("forward", "__call__"):
             owner = next((n for n in source.above(around) if isinstance(n, ast.ClassDef)), None)
-            found |= _instances(edited, owner.name) if owner is not None else set()
+            methods.add(around.name)
+            made += _constructions(edited, owner.name) if owner is not None else []
         elif isinstance(around, Function) and not around.name.startswith("__"):
-            found.add(around.name)
-    return found
+            methods.add(around.name)
+            wanted.add(around.name)
+    if not wanted and not made:
+        return None
+    carriers = Carriers(edited.files.values(), names=wanted, made=made)
+    carriers.methods |= methods
+    return carriers
 
 
-def _instances(edited: Edited, name: str) -> set[str]:
-    """Names and attributes that are given an object of a class."""
-    found = set()
-    for source in edited.files.values():
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and syntax.called(node.value) == name:
-                found |= {t.attr for t in node.targets if isinstance(t, ast.Attribute)}
-                found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
-    return found
+def _holds(source: Source, node: ast.AST, region: Range) -> bool:
+    return isinstance(node, ast.expr) and source.start(node) <= region[0] and region[1] <= source.end(node)
+
+
+def _constructions(edited: Edited, name: str) -> list[ast.AST]:
+    """Calls that make an object of a class, or of one that inherits from it."""
+    known = {name}
+    nodes = [node for source in edited.files.values() for node in ast.walk(source.tree)]
+    for _ in range(4):
+        known |= {n.name for n in nodes if isinstance(n, ast.ClassDef) and any(known & names(base) for base in n.bases)}
+    return [node for node in nodes if isinstance(node, ast.Call) and syntax.called(node) in known]
 
 
 def _neighbours(edited: Edited) -> Iterator[Source]:

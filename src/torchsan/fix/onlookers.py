@@ -1,0 +1,217 @@
+"""What anybody else could still tell apart after an edit for a value that was overwritten.
+
+A copy of what an operation saves, made where it saves it, leaves everything else as it was: the operation reads the
+same numbers, and the write is made for all who hold the memory. Any other edit takes the write away from somebody. It is
+proved only where nobody else holds the memory when it is written, and where no line that did not run could.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from torchsan.fix.came import Came, innermost, regions
+from torchsan.fix.candidates import Candidate
+from torchsan.fix.kindred import may_write, written_by
+from torchsan.fix.linked import Links, names
+from torchsan.fix.rewrites import syntax
+from torchsan.fix.rewrites.stored import KEEPING
+from torchsan.fix.safety import is_safe, only_values_taken
+from torchsan.fix.source import Function, Source
+from torchsan.fix.trial import HELD, Alias, Holder
+from torchsan.model import Finding
+
+# Faults whose truth is the healed run, in which the write is made for all who hold the memory.
+WRITTEN_FOR_ALL = {"TS101", "TS110", "TS201"}
+COPIES = {"clone_saved", "clone_saved_result"}
+# Edits after which steps and losses stand in another order; they leave every write as it is.
+ORDER = {"step_later", "call_later"}
+# What may be asked of a tensor without getting at its memory.
+OUTSIDE = {"shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "names", "grad_fn", "is_cuda"}
+ASKING = {"print", "len", "float", "int", "bool", "str", "repr", "isinstance", "type", "id", "format", "round", "abs"}
+Lookup = Callable[[str], Source | None]
+
+
+def is_narrow(candidate: Candidate) -> bool:
+    """A copy of just what an operation of torch saves: after it nobody can tell anything apart but the fault."""
+    return candidate.rewrite in COPIES and is_safe(candidate)
+
+
+def seen_by_others(candidate: Candidate, finding: Finding, aliases: Sequence[Alias], sources: Lookup) -> str:
+    """Who held the memory when it was written, in the run, and is not given the new value by the edit."""
+    if finding.code not in WRITTEN_FOR_ALL or candidate.rewrite in ORDER or is_narrow(candidate):
+        return ""
+    line = next((span.line for span in finding.spans if span.role == "mutated"), finding.primary.line)
+    if candidate.rewrite in COPIES and not _writes_itself(candidate, line):
+        return _seen_through_copy(candidate, aliases, sources)
+    rebound = _bound_by(candidate) if candidate.rewrite not in COPIES else set()
+    for alias in aliases:
+        if alias.name != HELD:
+            if alias.name not in rebound and _is_read_later(alias, sources):
+                return f"{alias.name}, which is read afterwards, is the memory that line {line} no longer writes"
+            continue
+        for holder in alias.by:
+            if holder.name not in rebound and (holder.depth < 0 or _is_read_later(holder, sources)):
+                return f"{holder.name} holds the memory that line {line} no longer writes"
+    return ""
+
+
+def _writes_itself(candidate: Candidate, line: int) -> bool:
+    """The copy is for a call that makes the write."""
+    saver = candidate.source.expression(candidate.span) if candidate.span is not None else None
+    return saver is None or saver.lineno <= line <= (saver.end_lineno or saver.lineno)
+
+
+def _seen_through_copy(candidate: Candidate, aliases: Sequence[Alias], sources: Lookup) -> str:
+    """A copy for what is no plain operation, which may give back or keep what it is given."""
+    saver = candidate.source.expression(candidate.span) if candidate.span is not None else None
+    if saver is None:
+        return ""
+    around = candidate.source.statement_of(saver)
+    linked = syntax.loads(saver) if candidate.rewrite == "clone_saved_result" else set()
+    linked |= syntax.stores(around) if around is not None and candidate.rewrite == "clone_saved" else set()
+    for alias in aliases:
+        if alias.name in linked and not alias.depth and _is_read_later(alias, sources):
+            return f"{alias.name} is the memory that is written, and would be apart from its copy"
+        for holder in alias.by:
+            if holder.depth < 0 and _calls_own_code(candidate.source, saver):
+                return f"{holder.name} holds the memory that is written, and would be apart from its copy"
+    return ""
+
+
+def _calls_own_code(source: Source, saver: ast.expr) -> bool:
+    called = {name for node in ast.walk(saver) if isinstance(node, ast.Call) for name in names(node.func)}
+    reached = Links([source]).reached((source, ast.Name(name, ast.Load())) for name in called)
+    return any(isinstance(whole, Function) for _, whole in reached) or not reached
+
+
+def _bound_by(candidate: Candidate) -> set[str]:
+    """Names, attributes and containers to which the edited statements give the new value."""
+    after = candidate.result()
+    found: set[str] = set()
+    for _, now in regions(candidate.source, after) if after is not None else ():
+        statement = innermost(after, now) if after is not None else None
+        for node in ast.walk(statement) if statement is not None else ():
+            if isinstance(getattr(node, "ctx", None), ast.Store):
+                found |= _own_names(node)
+    return found
+
+
+def _own_names(target: ast.AST) -> set[str]:
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    if isinstance(target, ast.Attribute):
+        return {target.attr}
+    return {target.id} if isinstance(target, ast.Name) else set()
+
+
+def _is_read_later(held: Alias | Holder, sources: Lookup) -> bool:
+    source = sources(held.path)
+    statement = source.statement_at(held.line) if source is not None else None
+    if source is None or statement is None:
+        return True
+    if held.name in syntax.stores(statement):
+        return False  # bound anew by the very statement
+    return syntax.is_read_again(source, statement, ast.Name(held.name, ast.Load()))
+
+
+# -- code that did not run --------------------------------------------------------------------------------------
+
+
+def reached_elsewhere(came: dict[str, Came], candidate: Candidate, finding: Finding) -> str:
+    """A line that did not run and that could get at the memory, or at the layer that is edited."""
+    if finding.code not in WRITTEN_FOR_ALL or candidate.rewrite in ORDER or is_safe(candidate):
+        return ""
+    if candidate.rewrite in COPIES:
+        return _kept_by_callee(came, candidate)
+    for one in came.values():
+        for statement, name in _written_variables(candidate):
+            if one.source.path == candidate.source.path or "." in name:
+                why = _may_hold(one, candidate.source, statement, name)
+                if why:
+                    return why
+    return ""
+
+
+def _written_variables(candidate: Candidate) -> Iterator[tuple[ast.stmt, str]]:
+    """The variable whose memory the edited statement wrote: `h`, `self.h`."""
+    span = candidate.span
+    statement = candidate.source.statement(span) if span is not None else None
+    written = written_by(statement) if statement is not None else None
+    variable = syntax.variable_of(written) if written is not None else None
+    if statement is not None and variable is not None:
+        yield statement, ast.unparse(variable)
+
+
+def _may_hold(came: Came, old: Source, statement: ast.stmt, name: str) -> str:
+    """A statement that did not run and that may store the memory, or hand it to somebody."""
+    scope = old.function_of(statement)
+    for missed in came.missed:
+        if "." not in name:
+            around = came.source.function_of(missed)
+            if (around.name if around is not None else "") != (scope.name if scope is not None else ""):
+                continue
+        for node in _own_nodes(missed):
+            is_it = isinstance(node, (ast.Name, ast.Attribute)) and _reads(node, name)
+            if is_it and isinstance(node, ast.expr) and not _harmless(came.source, node):
+                return f"{_at(came.source, missed)}, which did not run, may keep {name}, which is no longer written"
+    return ""
+
+
+def _reads(node: ast.Name | ast.Attribute, name: str) -> bool:
+    if not isinstance(node.ctx, ast.Load):
+        return False
+    if "." in name:
+        return isinstance(node, ast.Attribute) and node.attr == name.rpartition(".")[2]
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _harmless(source: Source, read: ast.expr) -> bool:
+    """Only values are taken of it, or what is no memory: nobody holds it afterwards."""
+    if only_values_taken(source, read):
+        return True
+    parent = source.parents.get(read)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in OUTSIDE
+    if isinstance(parent, ast.FormattedValue):
+        return True
+    return isinstance(parent, ast.Call) and read in parent.args and syntax.called(parent) in ASKING
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """A statement without the statements inside it."""
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
+
+
+def _kept_by_callee(came: dict[str, Came], candidate: Candidate) -> str:
+    """A copy for a function of the program that may keep, write or give back what it gets where it did not run."""
+    call = candidate.source.expression(candidate.span) if candidate.span is not None else None
+    if call is None:
+        return ""
+    called = {name for node in ast.walk(call) if isinstance(node, ast.Call) for name in names(node.func)}
+    links = Links(one.source for one in came.values())
+    reached = links.reached((candidate.source, ast.Name(name, ast.Load())) for name in sorted(called))
+    inside = {id(node) for _, whole in reached if isinstance(whole, Function) for node in ast.walk(whole)}
+    for one in came.values():
+        for missed in one.missed:
+            if id(missed) in inside and (may_write(one.source, missed) or _keeps(missed)):
+                return f"{_at(one.source, missed)}, which did not run, may keep or write what is copied here"
+    return ""
+
+
+def _keeps(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Return):
+        return isinstance(statement.value, (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List))
+    if isinstance(statement, ast.Assign):
+        return any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in statement.targets)
+    calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return any(syntax.called(call) in KEEPING for call in calls)
+
+
+def _at(source: Source, node: ast.AST) -> str:
+    return f"line {getattr(node, 'lineno', 0)} of {os.path.basename(source.path)}"

@@ -73,6 +73,9 @@ class Literal(TorchFunctionMode):  # type: ignore[misc]
 
     def _unseen(self, func: Any, args: Any, kwargs: Any) -> Any:
         self.made += 1
+        if args and isinstance(args[0], torch.Tensor) and _is_folded(args[0]):
+            # Each element is written by itself: that takes memory for each of them.
+            args[0].data = args[0].data.clone(memory_format=torch.contiguous_format)
         plain = _pytree.tree_map(lambda v: v.data if isinstance(v, torch.Tensor) else v, args[:1])
         with torch.no_grad():
             result = func(*plain, *args[1:], **kwargs)

@@ -1,8 +1,8 @@
 """What anybody else could still tell apart after an edit for a value that was overwritten.
 
 A copy of what an operation saves, made where it saves it, leaves everything else as it was: the operation reads the
-same numbers, and the write is made for all who hold the memory. Any other edit takes the write away from somebody. It is
-proved only where nobody else holds the memory when it is written, and where no line that did not run could.
+same numbers, and the write is made for all who hold the memory. Any other edit takes the write away from somebody. It
+is proved only where nobody else holds the memory when it is written, and where no line that did not run could.
 """
 
 from __future__ import annotations

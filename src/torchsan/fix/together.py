@@ -70,9 +70,7 @@ def _narrow(found: list[Candidate]) -> list[Candidate]:
     return [one for one in found if is_narrow(one)] or found
 
 
-def _joint(
-    engine: Engine, target: Finding, ideas: Ideas, before: Trial
-) -> Joint | None:
+def _joint(engine: Engine, target: Finding, ideas: Ideas, before: Trial) -> Joint | None:
     tried = {_key(engine, finding): 0 for finding, _ in ideas}
     chosen: list[Idea] = []
     changed: dict[str, Source] = {}

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from torchsan.compat import storage_owners
-from torchsan.fix.holding import holders, path_of
+from torchsan.compat import is_leaf, storage_owners
+from torchsan.fix.holding import Known, holders, path_of
 from torchsan.fix.trial import HELD, Alias
 from torchsan.observe.guards import guards
 from torchsan.observe.sites import user_frames
@@ -29,12 +29,16 @@ class AliasLog:
         # By line: how many tensors and names hold the memory, as far as that has been looked into.
         self._looked: dict[tuple[str, int], set[tuple[int, int]]] = {}
         self._looks = 0
+        self._before: Known | None = None
 
     def start(self) -> None:
+        self._before = Known()
         guards.add(self._written)
 
     def stop(self) -> None:
         guards.remove(self._written)
+        if self._before is not None:
+            self._before.close()
 
     def _written(self, tensors: tuple[Any, ...], frame: FrameType) -> None:
         frames = user_frames(frame, CALLERS)
@@ -44,8 +48,8 @@ class AliasLog:
                 continue
             key = (path_of(frames[0]), frames[0].f_lineno)
             known = self.found.setdefault(key, [])
-            if self._is_new(key, tensor):
-                by = tuple(holders(tensor, frames))
+            if self._before is not None and not is_trained(tensor) and self._is_new(key, tensor):
+                by = tuple(holders(tensor, frames, self._before))
                 held = Alias(*key, HELD, len(by), False, tuple(sorted({one.name for one in by})), by)
                 known += [held] if by and held not in known else []
             for depth, one in enumerate(frames):
@@ -60,6 +64,11 @@ class AliasLog:
         seen.add(count)
         self._looks += 1
         return True
+
+
+def is_trained(tensor: torch.Tensor) -> bool:
+    """Parameters are written for all who hold them."""
+    return tensor.requires_grad and is_leaf(tensor)
 
 
 def _names(frame: FrameType, depth: int, written: torch.Tensor, memory: int) -> list[Alias]:

@@ -10,23 +10,42 @@ import ast
 from collections.abc import Iterable
 
 from torchsan.effects import lookup
+from torchsan.fix.linked import names
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.source import Function, Source
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 NOBODY = {"self", "cls", "super", "torch", "nn", "F"}
 # Methods that give the object itself, or what is in a container.
 GIVING = {*("to", "eval", "train", "cuda", "cpu", "float", "double", "half", "requires_grad_", "apply")}
 GIVING |= {*("get", "pop", "values", "items", "children", "modules", "copy", "setdefault", "named_children")}
-LISTING = {"list", "tuple", "set", "dict", "zip", "enumerate", "reversed", "sorted", "iter", "next", "partial", "chain"}
+# Functions of libraries that only ask: what they give back is neither the object nor around it.
+ASKING = {*("print", "len", "isinstance", "type", "id", "hash", "str", "repr", "hasattr", "callable", "issubclass")}
+# Those of torch that give back what they are given, or something around it.
+AROUND = {"compile", "script", "trace", "checkpoint", "vmap", "deepcopy"}
+# Ways to get at something by a name that no source tells.
+BY_NAME = {
+    "getattr",
+    "globals",
+    "locals",
+    "vars",
+    "eval",
+    "methodcaller",
+    "attrgetter",
+    "get_submodule",
+    "import_module",
+}
 MOST_ROUNDS = 12
 
 
 class Carriers:
     """`names`: variables, attributes and keys. Begins with names of functions, or with calls that make an object."""
 
-    def __init__(self, sources: Iterable[Source], *, names: Iterable[str] = (), made: Iterable[ast.AST] = ()) -> None:
+    def __init__(
+        self, sources: Iterable[Source], *, known_as: Iterable[str] = (), made: Iterable[ast.AST] = ()
+    ) -> None:
         self.sources = list(sources)
-        self.names = set(names) - NOBODY
+        self.names = set(known_as) - NOBODY
         self._made = {id(node) for node in made}
         # Methods that were edited: those who inherit call them by `super()`.
         self.methods: set[str] = set()
@@ -35,16 +54,18 @@ class Carriers:
         self._functions: dict[str, list[tuple[Function, int]]] = {}
         # Classes that take over somebody else's constructor.
         self._heirs: set[str] = {"__init__"}
+        self._bases: dict[str, set[str]] = {}
+        self._fields: dict[str, set[str]] = {}
         for source in self.sources:
             for node in ast.walk(source.tree):
                 self._define(source, node)
         self._nodes = [(source, list(ast.walk(source.tree))) for source in self.sources]
         for _ in range(MOST_ROUNDS):
-            known = len(self.names) + len(self._givers)
+            known = len(self.names) + len(self._givers) + len(self._made)
             for source, nodes in self._nodes:
                 for node in nodes:
                     self._follow(source, node)
-            if len(self.names) + len(self._givers) == known:
+            if len(self.names) + len(self._givers) + len(self._made) == known:
                 break
 
     def _define(self, source: Source, node: ast.AST) -> None:
@@ -54,9 +75,12 @@ class Carriers:
             self._functions.setdefault(node.name, []).append((node, int(method and not still)))
         elif isinstance(node, ast.ClassDef):
             makers = [n for n in node.body if isinstance(n, Function) and n.name == "__init__"]
+            self._bases.setdefault(node.name, set()).update(*(names(base) for base in node.bases))
             self._functions.setdefault(node.name, []).extend((maker, 1) for maker in makers)
             if not makers:
                 self._heirs.add(node.name)
+                fields = [n.target for n in node.body if isinstance(n, ast.AnnAssign)]
+                self._fields[node.name] = {t.id for t in fields if isinstance(t, ast.Name)}
 
     def carry(self, node: ast.AST | None) -> bool:
         """May this expression be the object, or a container that has it?"""
@@ -101,9 +125,22 @@ class Carriers:
         given = [*call.args, *(k.value for k in call.keywords)]
         if name == "Sequential":
             return any(self.carry(one) and not works_on_new_memory(given, place) for place, one in enumerate(given))
-        # Other constructors and functions of libraries keep what they are given, calls of methods do not.
-        keeps = name[:1].isupper() or name in LISTING
+        # Constructors and functions of libraries may keep what they are given, or wrap it; calls of it do not.
+        of_torch = syntax.root_name(call.func) in ("torch", "F") and not name[:1].isupper() and name not in AROUND
+        keeps = name not in ASKING and not of_torch and not self.carry(call.func)
         return keeps and any(self.carry(one) for one in given)
+
+    def may_be(self, called: ast.expr) -> bool:
+        """May a call of this expression be one of the object? So it is of what nobody can tell from the source."""
+        if self.carry(called):
+            return True
+        inner = called
+        while isinstance(inner, ast.Subscript):
+            inner = inner.value
+        if not isinstance(inner, ast.Call) or syntax.called(inner) not in BY_NAME:
+            return False
+        said = [a.value for a in inner.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        return not said or bool(set(said) & self.names)
 
     def _follow(self, source: Source, node: ast.AST) -> None:
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
@@ -125,6 +162,33 @@ class Carriers:
                     self.names.add(maker.name)
         elif isinstance(node, ast.Call):
             self._hand_over(node)
+            if self.may_be(node.func):
+                self._passed_on(source, node)
+
+    def _passed_on(self, source: Source, call: ast.Call) -> None:
+        """A function that hands its own argument on to a call of it does the same to that argument."""
+        around = next((n for n in source.above(call) if isinstance(n, (*FUNCTIONS, ast.Lambda))), None)
+        if around is None:
+            return
+        own = {a.arg for a in ast.walk(around.args) if isinstance(a, ast.arg)} - NOBODY
+        if not any(syntax.root_name(one) in own for one in (*call.args, *(k.value for k in call.keywords))):
+            return
+        if isinstance(around, ast.Lambda):
+            self._made.add(id(around))
+            return
+        owner = source.parents.get(around)
+        if isinstance(owner, ast.ClassDef) and around.name in ("forward", "__call__"):
+            self._givers |= {owner.name, *self._subclasses(owner.name)}
+            self.methods.add(around.name)
+        elif not around.name.startswith("__"):
+            self.names.add(around.name)
+            self.methods.add(around.name)
+
+    def _subclasses(self, name: str) -> set[str]:
+        found = {name}
+        for _ in range(4):
+            found |= {heir for heir, bases in self._bases.items() if bases & found}
+        return found
 
     def _hand_over(self, call: ast.Call) -> None:
         name = syntax.called(call)
@@ -132,6 +196,7 @@ class Carriers:
         for place, value in handed:
             if not self.carry(value):
                 continue
+            self.names |= self._fields.get(name, set())
             makers = self._functions.get("__init__" if name in self._heirs else name)
             if makers is not None:
                 for function, skipped in makers:

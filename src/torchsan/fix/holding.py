@@ -10,6 +10,7 @@ import functools
 import gc
 import os
 import sys
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from types import FrameType, FunctionType, GeneratorType, MemberDescriptorType, MethodType, ModuleType
@@ -31,17 +32,29 @@ _OPAQUE = (str, bytes, int, float, complex, bool, type(None), ModuleType, FrameT
 Inside = tuple[str, Any]
 
 
-def holders(written: torch.Tensor, frames: list[FrameType]) -> list[Holder]:
+class Known:
+    """What was there before the program began, looked through once: the rest is little."""
+
+    def __init__(self) -> None:
+        self.objects = [value for value in gc.get_objects() if _leads_on(value)]
+        gc.freeze()
+
+    def close(self) -> None:
+        self.objects.clear()
+        gc.unfreeze()
+
+
+def holders(written: torch.Tensor, frames: list[FrameType], known: Known) -> list[Holder]:
     """All but the names of the functions on the stack, innermost first."""
     search = _Search(written)
     here = (path_of(frames[0]), frames[0].f_lineno)
-    for name, value in _lasting(frames):
+    for name, value in _lasting(frames, known):
         search.look(name, value, *here, LASTING)
-    known = search.containers
+    lasting = search.containers
     for depth, frame in enumerate(frames):
         for name, value in list(frame.f_locals.items()):
             if type(value) in PLAIN and frame.f_locals is not frame.f_globals:
-                search.seen = set(known)
+                search.seen = set(lasting)
                 search.look(name, value, path_of(frame), frame.f_lineno, depth)
     return list(dict.fromkeys(search.found))[:MOST_FOUND]
 
@@ -86,7 +99,7 @@ class _Search:
         return False
 
 
-def _lasting(frames: list[FrameType]) -> Iterator[Inside]:
+def _lasting(frames: list[FrameType], known: Known) -> Iterator[Inside]:
     """Variables of the program's modules, objects of its classes, its functions and all that waits to be called."""
     running = {id(frame.f_globals) for frame in frames if frame.f_locals is frame.f_globals}
     for module in list(sys.modules.values()):
@@ -97,20 +110,22 @@ def _lasting(frames: list[FrameType]) -> Iterator[Inside]:
         if id(frame.f_globals) in running:
             # Tensors there are names, which are told apart from holders.
             yield from ((n, v) for n, v in list(frame.f_globals.items()) if not isinstance(v, torch.Tensor))
-    kinds: dict[type, bool] = {}
-    for value in gc.get_objects():
-        kind = type(value)
-        wanted = kinds.get(kind)
-        if wanted is None:
-            wanted = kinds[kind] = _leads_on(kind)
-        if wanted and not (kind is FunctionType and kind_of(value.__code__) != USER):
-            yield getattr(kind, "__name__", "?"), value
+    yield from ((type(value).__name__, value) for value in known.objects)
+    yield from ((type(value).__name__, value) for value in gc.get_objects() if _leads_on(value))
 
 
-def _leads_on(kind: type) -> bool:
-    if kind in (FunctionType, GeneratorType, functools.partial) or _is_users(kind):
-        return True
-    return issubclass(kind, torch.nn.Module)
+def _leads_on(value: Any) -> bool:
+    kind = type(value)
+    if kind is FunctionType:
+        return kind_of(value.__code__) == USER
+    wanted = _kinds.get(kind)
+    if wanted is None:
+        wanted = kind in (GeneratorType, functools.partial) or _is_users(kind) or issubclass(kind, torch.nn.Module)
+        _kinds[kind] = wanted
+    return wanted
+
+
+_kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 def _is_users(kind: type) -> bool:

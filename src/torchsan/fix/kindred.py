@@ -99,12 +99,26 @@ def relies_on_write(source: Source, call: ast.Call) -> bool:
         return bool(given)
     targets = [ast.unparse(t) for t in statement.targets] if isinstance(statement, ast.Assign) else []
     kept = [a for a in named if ast.unparse(a) not in targets]
+    if any(isinstance(a, ast.Name) and _is_member(source, call, a.id) for a in kept):
+        return True
     if isinstance(statement, ast.Return):
         # Names end with the function, what an object has does not; and the same may be returned beside it.
         here = [n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) and n not in named]
         again = {ast.unparse(n) for n in here}
         return any(isinstance(a, ast.Attribute) or ast.unparse(a) in again for a in kept)
     return any(syntax.is_read_again(source, statement, a) for a in kept)
+
+
+def _is_member(source: Source, call: ast.Call, name: str) -> bool:
+    """A loop takes it from what is still there when the loop has ended."""
+    for node in source.above(call):
+        if isinstance(node, Function):
+            return False
+        targets = [node.target] if isinstance(node, ast.For) else []
+        targets += [one.target for one in getattr(node, "generators", ())]
+        if any(name in syntax.stores(target) for target in targets):
+            return True
+    return False
 
 
 def bound(statement: ast.stmt) -> set[str]:

@@ -129,8 +129,7 @@ def _callers(edited: Edited) -> str:
     if carriers is None:
         return ""
     for came in edited.came.values():
-        missed = {id(statement) for statement in came.missed}
-        why = _relied_on(came.source, carriers, missed)
+        why = _relied_on(came.source, carriers, came)
         if why:
             return why
     for source in _neighbours(edited):
@@ -140,17 +139,15 @@ def _callers(edited: Edited) -> str:
     return ""
 
 
-def _relied_on(source: Source, carriers: Carriers, missed: set[int] | None) -> str:
+def _relied_on(source: Source, carriers: Carriers, came: Came | None) -> str:
     """The first call that did not run and that is made for what it writes; all count where nothing ran."""
     for node in ast.walk(source.tree):
-        if not isinstance(node, ast.Call):
-            continue
-        statement = source.statement_of(node)
-        if missed is not None and id(statement) not in missed:
+        if not isinstance(node, ast.Call) or (came is not None and came.to_node(node)):
             continue
         name = syntax.called(node)
         handed = name in CALLING and any(carriers.carry(argument) for argument in node.args)
-        if handed or ((carriers.carry(node.func) or _is_inherited(node, carriers)) and relies_on_write(source, node)):
+        is_it = carriers.may_be(node.func) or _is_inherited(node, carriers)
+        if handed or (is_it and relies_on_write(source, node)):
             shown = f"{name}()" if name else "it"
             return f"{_at(source, node)}, which did not run, calls {shown} for what it writes"
     return ""
@@ -185,7 +182,7 @@ def _carriers(edited: Edited) -> Carriers | None:
             wanted.add(around.name)
     if not wanted and not made:
         return None
-    carriers = Carriers(edited.files.values(), names=wanted, made=made)
+    carriers = Carriers(edited.files.values(), known_as=wanted, made=made)
     carriers.methods |= methods
     return carriers
 

@@ -107,9 +107,12 @@ def _lasting(frames: list[FrameType], known: Known) -> Iterator[Inside]:
         if type(names) is dict and _is_users_file(names.get("__file__")) and id(names) not in running:
             yield from list(names.items())
     for frame in frames:
+        here = list(frame.f_locals.items())
+        # Tensors there are names, which are told apart from holders; but they may have attributes.
+        yield from ((name, vars(value)) for name, value in here if isinstance(value, torch.Tensor))
         if id(frame.f_globals) in running:
-            # Tensors there are names, which are told apart from holders.
             yield from ((n, v) for n, v in list(frame.f_globals.items()) if not isinstance(v, torch.Tensor))
+            yield from ((n, vars(v)) for n, v in list(frame.f_globals.items()) if isinstance(v, torch.Tensor))
     yield from ((type(value).__name__, value) for value in known.objects)
     yield from ((type(value).__name__, value) for value in gc.get_objects() if _leads_on(value))
 

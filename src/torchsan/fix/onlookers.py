@@ -124,13 +124,16 @@ def reached_elsewhere(came: dict[str, Came], candidate: Candidate, finding: Find
     if finding.code not in WRITTEN_FOR_ALL or candidate.rewrite in ORDER or is_safe(candidate):
         return ""
     if candidate.rewrite in COPIES:
-        return _kept_by_callee(came, candidate)
+        call = candidate.source.expression(candidate.span) if candidate.span is not None else None
+        nodes = [node for node in ast.walk(call) if isinstance(node, ast.Call)] if call is not None else []
+        why = _kept_by_callee(came, candidate.source, {name for node in nodes for name in names(node.func)})
+        return f"{why} may keep or write what is copied here" if why else ""
     for one in came.values():
         for statement, name in _written_variables(candidate):
             if one.source.path == candidate.source.path or "." in name:
-                why = _may_hold(one, candidate.source, statement, name)
+                why = _may_hold(came, one, candidate.source.function_of(statement), name)
                 if why:
-                    return why
+                    return f"{why} may keep {name}, which is no longer written"
     return ""
 
 
@@ -144,19 +147,33 @@ def _written_variables(candidate: Candidate) -> Iterator[tuple[ast.stmt, str]]:
         yield statement, ast.unparse(variable)
 
 
-def _may_hold(came: Came, old: Source, statement: ast.stmt, name: str) -> str:
-    """A statement that did not run and that may store the memory, or hand it to somebody."""
-    scope = old.function_of(statement)
-    for missed in came.missed:
-        if "." not in name:
-            around = came.source.function_of(missed)
-            if (around.name if around is not None else "") != (scope.name if scope is not None else ""):
-                continue
-        for node in _own_nodes(missed):
-            is_it = isinstance(node, (ast.Name, ast.Attribute)) and _reads(node, name)
-            if is_it and isinstance(node, ast.expr) and not _harmless(came.source, node):
-                return f"{_at(came.source, missed)}, which did not run, may keep {name}, which is no longer written"
+def _may_hold(came: dict[str, Came], here: Came, scope: Function | None, name: str) -> str:
+    """What did not run and may store the memory: a read of it, or a line to which it is handed."""
+    for node in ast.walk(here.source.tree):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or not _reads(node, name):
+            continue
+        statement = here.source.statement_of(node)
+        around = here.source.function_of(statement) if statement is not None else None
+        same = "." in name or (around.name if around is not None else "") == (scope.name if scope is not None else "")
+        if not same or statement is None or _harmless(here.source, node):
+            continue
+        if not here.to_node(node):
+            return f"{_at(here.source, node)}, which did not run,"
+        why = _kept_by_callee(came, here.source, _handed_to(here.source, node))
+        if why:
+            return why
     return ""
+
+
+def _handed_to(source: Source, read: ast.expr) -> set[str]:
+    """Names of what is called with it, in the expression around it."""
+    called: set[str] = set()
+    node: ast.AST | None = read
+    while isinstance(node, (ast.expr, ast.keyword)):
+        node = source.parents.get(node)
+        if isinstance(node, ast.Call):
+            called |= names(node.func) - {read.id if isinstance(read, ast.Name) else ""}
+    return called
 
 
 def _reads(node: ast.Name | ast.Attribute, name: str) -> bool:
@@ -179,38 +196,31 @@ def _harmless(source: Source, read: ast.expr) -> bool:
     return isinstance(parent, ast.Call) and read in parent.args and syntax.called(parent) in ASKING
 
 
-def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """A statement without the statements inside it."""
-    todo: list[ast.AST] = [statement]
-    while todo:
-        node = todo.pop()
-        yield node
-        todo += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
-
-
-def _kept_by_callee(came: dict[str, Came], candidate: Candidate) -> str:
-    """A copy for a function of the program that may keep, write or give back what it gets where it did not run."""
-    call = candidate.source.expression(candidate.span) if candidate.span is not None else None
-    if call is None:
-        return ""
-    called = {name for node in ast.walk(call) if isinstance(node, ast.Call) for name in names(node.func)}
+def _kept_by_callee(came: dict[str, Came], source: Source, called: set[str]) -> str:
+    """A part of what is called, by these names and through others, that did not run and may keep what it is given."""
     links = Links(one.source for one in came.values())
-    reached = links.reached((candidate.source, ast.Name(name, ast.Load())) for name in sorted(called))
+    reached = links.reached((source, ast.Name(name, ast.Load())) for name in sorted(called))
     inside = {id(node) for _, whole in reached if isinstance(whole, Function) for node in ast.walk(whole)}
-    for one in came.values():
-        for missed in one.missed:
-            if id(missed) in inside and (may_write(one.source, missed) or _keeps(missed)):
-                return f"{_at(one.source, missed)}, which did not run, may keep or write what is copied here"
+    for one in came.values() if inside else ():
+        for node in ast.walk(one.source.tree):
+            if id(node) in inside and _keeps(one, node):
+                return f"{_at(one.source, node)}, which did not run,"
     return ""
 
 
-def _keeps(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Return):
-        return isinstance(statement.value, (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List))
-    if isinstance(statement, ast.Assign):
-        return any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in statement.targets)
-    calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return any(syntax.called(call) in KEEPING for call in calls)
+def _keeps(came: Came, node: ast.AST) -> bool:
+    """Did not run, and stores something, writes it or gives it back as it is."""
+    if isinstance(node, ast.IfExp):
+        bare = [part for part in (node.body, node.orelse) if isinstance(part, (ast.Name, ast.Attribute, ast.Subscript))]
+        return any(not came.to_node(part) for part in bare)
+    if not isinstance(node, ast.stmt) or came.to_node(node):
+        return False
+    if isinstance(node, ast.Return):
+        return isinstance(node.value, (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List))
+    if isinstance(node, ast.Assign) and any(isinstance(one, (ast.Attribute, ast.Subscript)) for one in node.targets):
+        return True
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    return may_write(came.source, node) or any(syntax.called(call) in KEEPING for call in calls)
 
 
 def _at(source: Source, node: ast.AST) -> str:

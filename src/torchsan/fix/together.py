@@ -38,6 +38,7 @@ def mend_together(engine: Engine, target: Finding, before: Trial) -> tuple[list[
         return [], None
     ideas = [(finding, engine.ideas(finding)) for finding in (target, *others)]
     first: Joint | None = None
+    proved = False
     for known in (ideas, [(finding, _narrow(found)) for finding, found in ideas]):
         joint = _joint(engine, target, known, before)
         if joint is None or joint.run.failed or joint.run.alarms or reference.astride:
@@ -46,11 +47,12 @@ def mend_together(engine: Engine, target: Finding, before: Trial) -> tuple[list[
             continue
         joint = _needed(engine, joint, reference)
         first = first or joint
-        if not _unsaid(engine, joint):
+        proved = not _unsaid(engine, joint)
+        if proved:
             first = joint
             break
-    if first is None:
-        return [], None
+    if first is None or not (proved or len(first.chosen) > 1):
+        return [], None  # a single edit: there may be a better one
     mends = _accepted(engine, first.chosen, first.changed, first.run)
     mends[0].cost_bytes = first.run.extra(before)
     return mends, first.run

@@ -8,7 +8,6 @@ is proved only where nobody else holds the memory when it is written, and where 
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Callable, Iterator, Sequence
 
 from torchsan.fix.came import Came, innermost, regions
@@ -25,8 +24,8 @@ from torchsan.model import Finding
 # Faults whose truth is the healed run, in which the write is made for all who hold the memory.
 WRITTEN_FOR_ALL = {"TS101", "TS110", "TS201"}
 COPIES = {"clone_saved", "clone_saved_result"}
-# Edits after which steps and losses stand in another order; they leave every write as it is.
-ORDER = {"step_later", "call_later"}
+# Edits that leave every write as it is: others come before it, or each part is taken by itself.
+LEAVING = {"step_later", "call_later", "single_views"}
 # What may be asked of a tensor without getting at its memory.
 OUTSIDE = {"shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "names", "grad_fn", "is_cuda"}
 ASKING = {"print", "len", "float", "int", "bool", "str", "repr", "isinstance", "type", "id", "format", "round", "abs"}
@@ -40,7 +39,7 @@ def is_narrow(candidate: Candidate) -> bool:
 
 def seen_by_others(candidate: Candidate, finding: Finding, aliases: Sequence[Alias], sources: Lookup) -> str:
     """Who held the memory when it was written, in the run, and is not given the new value by the edit."""
-    if finding.code not in WRITTEN_FOR_ALL or candidate.rewrite in ORDER or is_narrow(candidate):
+    if finding.code not in WRITTEN_FOR_ALL or candidate.rewrite in LEAVING or is_narrow(candidate):
         return ""
     line = next((span.line for span in finding.spans if span.role == "mutated"), finding.primary.line)
     if candidate.rewrite in COPIES and not _writes_itself(candidate, line):
@@ -121,7 +120,7 @@ def _is_read_later(held: Alias | Holder, sources: Lookup) -> bool:
 
 def reached_elsewhere(came: dict[str, Came], candidate: Candidate, finding: Finding) -> str:
     """A line that did not run and that could get at the memory, or at the layer that is edited."""
-    if finding.code not in WRITTEN_FOR_ALL or candidate.rewrite in ORDER or is_safe(candidate):
+    if finding.code not in WRITTEN_FOR_ALL or candidate.rewrite in LEAVING or is_safe(candidate):
         return ""
     if candidate.rewrite in COPIES:
         call = candidate.source.expression(candidate.span) if candidate.span is not None else None
@@ -158,7 +157,7 @@ def _may_hold(came: dict[str, Came], here: Came, scope: Function | None, name: s
         if not same or statement is None or _harmless(here.source, node):
             continue
         if not here.to_node(node):
-            return f"{_at(here.source, node)}, which did not run,"
+            return f"{here.source.where(node)}, which did not run,"
         why = _kept_by_callee(came, here.source, _handed_to(here.source, node))
         if why:
             return why
@@ -204,7 +203,7 @@ def _kept_by_callee(came: dict[str, Came], source: Source, called: set[str]) -> 
     for one in came.values() if inside else ():
         for node in ast.walk(one.source.tree):
             if id(node) in inside and _keeps(one, node):
-                return f"{_at(one.source, node)}, which did not run,"
+                return f"{one.source.where(node)}, which did not run,"
     return ""
 
 
@@ -221,7 +220,3 @@ def _keeps(came: Came, node: ast.AST) -> bool:
         return True
     calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
     return may_write(came.source, node) or any(syntax.called(call) in KEEPING for call in calls)
-
-
-def _at(source: Source, node: ast.AST) -> str:
-    return f"line {getattr(node, 'lineno', 0)} of {os.path.basename(source.path)}"

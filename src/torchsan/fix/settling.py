@@ -9,6 +9,7 @@ from torchsan.fix import static
 from torchsan.fix.came import Range, regions
 from torchsan.fix.candidates import Candidate, Sources
 from torchsan.fix.compare import How, compare, told
+from torchsan.fix.edited import Edited
 from torchsan.fix.evidence import HEALED, Evidence
 from torchsan.fix.identity import keeps_definitions
 from torchsan.fix.onlookers import seen_by_others
@@ -17,7 +18,7 @@ from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict
 from torchsan.fix.sharing import meant_to_stay, named_twice, still_shared
 from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Alias, Trial
-from torchsan.fix.unrun import Edited, gap
+from torchsan.fix.unrun import gap
 from torchsan.model import Finding
 from torchsan.model.source import real_path
 

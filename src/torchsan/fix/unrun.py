@@ -7,65 +7,30 @@ fault may stand on a line beside it, the proof must say so.
 from __future__ import annotations
 
 import ast
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 
-from torchsan.errors import UsageError
-from torchsan.fix.came import Came, Range, innermost, regions, scope
+from torchsan.fix.callers import relied_on
+from torchsan.fix.came import Came, innermost
 from torchsan.fix.candidates import Candidate
-from torchsan.fix.carriers import Carriers
-from torchsan.fix.kindred import bound, carries, may_write, relies_on_write, written_through
+from torchsan.fix.edited import Edited, Idle
+from torchsan.fix.kindred import bound, carries, may_write, written_through
 from torchsan.fix.linked import Definition, Links, names
 from torchsan.fix.onlookers import COPIES, reached_elsewhere
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.safety import is_safe
 from torchsan.fix.source import Function, Source, real
-from torchsan.fix.trial import Alias, Ran
+from torchsan.fix.trial import Alias
 from torchsan.model import Finding
 from torchsan.model.source import real_path
 
 # Edits that add a copy for one reader: nobody else can see them.
-UNSEEN = {"keep_graph", "retain_grad", "detach_carried", "clear_cache"}
-# Roles of spans that lie on the way of the fault.
+UNSEEN = {"keep_graph", "retain_grad", "detach_carried", "clear_cache", "single_views"}
 # Edits that take the graph from a value.
 CUTTING = {"detach_stored", "detach_handed_out", "detach_carried"}
 BACKWARD = {"backward", "grad"}
+# Roles of spans that lie on the way of the fault.
 ROLES = ("saved", "mutated", "aliased", "origin", "cause")
 STORES = {"TS203"}
-MOST_FILES = 200
-MOST_BYTES = 400_000
-
-
-# Layers that never ran: their kind and their path.
-Idle = Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Edited:
-    """All edits of one outcome: files before and after, and what of them was executed."""
-
-    old: dict[str, Source]
-    new: dict[str, Source]
-    # Every file of the user's that the run executed, as it stands after the edits.
-    files: dict[str, Source]
-    ran: Ran
-    # What was executed again in another turn of a loop.
-    again: Ran
-    # What was put in by analysis, where no run came; it speaks for itself.
-    by_analysis: dict[str, list[Range]]
-
-    @cached_property
-    def came(self) -> dict[str, Came]:
-        return {path: Came(source, self.ran) for path, source in self.files.items()}
-
-    def changed(self) -> Iterator[tuple[Came, Source, Range, Range]]:
-        for path, new in self.new.items():
-            came = self.came.get(path) or Came(new, self.ran)
-            for was, now in regions(self.old[path], new):
-                if not any(start <= now[0] and now[1] <= end for start, end in self.by_analysis.get(path, ())):
-                    yield came, self.old[path], was, now
 
 
 def gap(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[Alias]]], idle: Idle) -> str:
@@ -78,7 +43,7 @@ def gap(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[Alia
     for reason in (
         _edits(edited),
         _turns(edited),
-        _callers(edited) if seen else "",
+        relied_on(edited) if seen else "",
         _aliases(edited, seen),
         *(reached_elsewhere(edited.came, candidate, finding) for candidate, finding, _ in mended),
         _graphs(edited) if any(candidate.rewrite in CUTTING for candidate, _, _ in mended) else "",
@@ -100,7 +65,7 @@ def _edits(edited: Edited) -> str:
     for came, _, _, now in edited.changed():
         node = came.not_run_in(now)
         if node is not None:
-            return f"the run did not come to the edit at {_at(came.source, node)}"
+            return f"the run did not come to the edit at {came.source.where(node)}"
     return ""
 
 
@@ -113,111 +78,8 @@ def _turns(edited: Edited) -> str:
         carried = [loop for loop in came.source.above(statement) if isinstance(loop, (ast.For, ast.While))]
         carried = [loop for loop in carried if any(carries(came.source, loop, name) for name in bound(statement))]
         if carried and not Came(came.source, edited.again).to_node(statement):
-            return f"the loop around {_at(came.source, statement)} took only one turn, and hands on what was edited"
+            return f"the loop around {came.source.where(statement)} took only one turn, and hands on what was edited"
     return ""
-
-
-# -- callers --------------------------------------------------------------------------------------------------
-
-# Functions that call what they are given.
-CALLING = {"map", "filter", "reduce", "starmap", "checkpoint", "submit", "register_forward_hook"}
-
-
-def _callers(edited: Edited) -> str:
-    """Somebody else calls what was edited, by whatever name he has it, and counts on what it wrote."""
-    carriers = _carriers(edited)
-    if carriers is None:
-        return ""
-    for came in edited.came.values():
-        why = _relied_on(came.source, carriers, came)
-        if why:
-            return why
-    for source in _neighbours(edited):
-        why = _relied_on(source, carriers, None)
-        if why:
-            return why
-    return ""
-
-
-def _relied_on(source: Source, carriers: Carriers, came: Came | None) -> str:
-    """The first call that did not run and that is made for what it writes; all count where nothing ran."""
-    for node in ast.walk(source.tree):
-        if not isinstance(node, ast.Call) or (came is not None and came.to_node(node)):
-            continue
-        name = syntax.called(node)
-        handed = name in CALLING and any(carriers.carry(argument) for argument in node.args)
-        is_it = carriers.may_be(node.func) or _is_inherited(node, carriers)
-        if handed or (is_it and relies_on_write(source, node)):
-            shown = f"{name}()" if name else "it"
-            return f"{_at(source, node)}, which did not run, calls {shown} for what it writes"
-    return ""
-
-
-def _is_inherited(call: ast.Call, carriers: Carriers) -> bool:
-    """`super().forward(x)`, `Base.forward(self, x)`"""
-    func = call.func
-    return isinstance(func, ast.Attribute) and func.attr in carriers.methods and "super" in names(func.value)
-
-
-def _carriers(edited: Edited) -> Carriers | None:
-    """All names by which what was edited goes, be it a function, a layer or an object with an edited method."""
-    wanted: set[str] = set()
-    methods: set[str] = set()
-    made: list[ast.AST] = []
-    for came, _, _, now in edited.changed():
-        source = came.source
-        statement = innermost(source, now)
-        around = scope(source, statement) if statement is not None else None
-        inside = [n for n in ast.walk(statement) if _holds(source, n, now)] if statement is not None else []
-        for kind in (ast.Lambda, ast.Call):
-            made += sorted((n for n in inside if isinstance(n, kind)), key=source.start)[-1:]
-        if isinstance(around, Function) and around.name == "__init__" and isinstance(statement, ast.Assign):
-            wanted |= {t.attr for t in statement.targets if isinstance(t, ast.Attribute)}
-        elif isinstance(around, Function) and around.name in ("forward", "__call__"):
-            owner = next((n for n in source.above(around) if isinstance(n, ast.ClassDef)), None)
-            methods.add(around.name)
-            made += _constructions(edited, owner.name) if owner is not None else []
-        elif isinstance(around, Function) and not around.name.startswith("__"):
-            methods.add(around.name)
-            wanted.add(around.name)
-    if not wanted and not made:
-        return None
-    carriers = Carriers(edited.files.values(), known_as=wanted, made=made)
-    carriers.methods |= methods
-    return carriers
-
-
-def _holds(source: Source, node: ast.AST, region: Range) -> bool:
-    return isinstance(node, ast.expr) and source.start(node) <= region[0] and region[1] <= source.end(node)
-
-
-def _constructions(edited: Edited, name: str) -> list[ast.AST]:
-    """Calls that make an object of a class, or of one that inherits from it."""
-    known = {name}
-    nodes = [node for source in edited.files.values() for node in ast.walk(source.tree)]
-    for _ in range(4):
-        known |= {n.name for n in nodes if isinstance(n, ast.ClassDef) and any(known & names(base) for base in n.bases)}
-    return [node for node in nodes if isinstance(node, ast.Call) and syntax.called(node) in known]
-
-
-def _neighbours(edited: Edited) -> Iterator[Source]:
-    """Files beside an edited one that say its name, and that the run did not import."""
-    for path in edited.new:
-        folder, stem = os.path.dirname(path), os.path.basename(path).removesuffix(".py")
-        try:
-            names = sorted(name for name in os.listdir(folder) if name.endswith(".py"))[:MOST_FILES]
-        except OSError:
-            continue
-        for name in names:
-            other = os.path.join(folder, name)
-            if other in edited.files or not os.path.isfile(other) or os.path.getsize(other) > MOST_BYTES:
-                continue
-            try:
-                source = Source.read(other)
-            except UsageError:
-                continue
-            if stem in source.text:
-                yield source
 
 
 # -- other names of the written memory ------------------------------------------------------------------------
@@ -236,7 +98,7 @@ def _aliases(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence
             for statement in came.missed:
                 inside = around is None or around in came.source.above(statement)
                 if inside and alias.name not in written and alias.name in syntax.loads(statement):
-                    where = _at(came.source, statement)
+                    where = came.source.where(statement)
                     return f"{where}, which did not run, reads {alias.name}, which was the same memory"
     return ""
 
@@ -259,7 +121,7 @@ def _graphs(edited: Edited) -> str:
         for missed in came.missed:
             own = [n for n in ast.walk(missed) if isinstance(n, ast.Call) and syntax.called(n) in BACKWARD]
             if any(cut & names(call) for call in own) and not isinstance(missed, (ast.If, ast.For, ast.While)):
-                return f"{_at(came.source, missed)}, which did not run, needs the graph that is cut"
+                return f"{came.source.where(missed)}, which did not run, needs the graph that is cut"
     return ""
 
 
@@ -280,9 +142,9 @@ def _kindred(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence
             if id(statement) not in inside or any(start <= begin < end for start, end in known):
                 continue
             if writes and may_write(came.source, statement):
-                return f"{_at(came.source, statement)} writes in place, too, and did not run"
+                return f"{came.source.where(statement)} writes in place, too, and did not run"
             if _shape(statement) in shapes and not isinstance(statement, (ast.Import, ast.ImportFrom)):
-                return f"{_at(came.source, statement)} reads as what was edited, and did not run"
+                return f"{came.source.where(statement)} reads as what was edited, and did not run"
     return ""
 
 
@@ -321,7 +183,3 @@ def _seeds(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[A
 def _around(source: Source, statement: ast.stmt) -> Definition:
     around = source.function_of(statement)
     return source, around if around is not None else statement
-
-
-def _at(source: Source, node: ast.AST) -> str:
-    return f"line {getattr(node, 'lineno', 0)} of {os.path.basename(source.path)}"

@@ -6,13 +6,11 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
-from torchsan.fix.linked import Links
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.rewrites.order import moved
-from torchsan.fix.source import Edit, Source
+from torchsan.fix.rewrites.order import asks_for_gradients, moved
+from torchsan.fix.source import Edit
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
-NOT_GRADIENTS = {"no_grad", "enable_grad", "set_grad_enabled", "requires_grad", "requires_grad_", "is_grad_enabled"}
 
 
 def backward_earlier(spot: Spot) -> Found:
@@ -30,7 +28,7 @@ def backward_earlier(spot: Spot) -> Found:
         moving = [s for s in between if _clears(s)]
         stays = [writer, *(s for s in between if s not in moving)]
         bound = {name for s in stays for name in syntax.stores(s)}
-        if bound & syntax.loads(backward) or any(_asks_for_gradients(source, s) for s in stays):
+        if bound & syntax.loads(backward) or any(asks_for_gradients(source, s) for s in stays):
             continue
         edits = moved(source, [*moving, backward], writer)
         if edits is not None:
@@ -47,11 +45,3 @@ def _calls_writer(spot: Spot, statement: ast.stmt) -> bool:
 def _clears(statement: ast.stmt) -> bool:
     call = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(call, ast.Call) and syntax.called(call) == "zero_grad"
-
-
-def _asks_for_gradients(source: Source, statement: ast.stmt) -> bool:
-    """Reads or writes a gradient, as far as the program's own code goes."""
-    whole = [node for _, node in Links([source]).reached([(source, statement)])]
-    nodes = [n for one in whole for n in ast.walk(one) if isinstance(n, (ast.Attribute, ast.Name))]
-    said = {n.attr if isinstance(n, ast.Attribute) else n.id for n in nodes}
-    return any("grad" in name for name in said - NOT_GRADIENTS) or bool(said & {"backward", "step"})

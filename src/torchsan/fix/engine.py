@@ -175,14 +175,14 @@ class Engine:
             new = one.result() if one is not None else None
             if one is None or new is None:
                 continue
-            claim = Claim({**self.changed, new.path: new}, after, [(one, target, aliases)], equal)
+            claim = Claim({**self.changed, new.path: new}, after, [(one, target, aliases)], equal, verdict.kept)
             why = unsaid(self, claim, {base.path: base})
             if why:
                 continue
             if one is not candidate:
                 self.proved[base.path] = base
                 there = f"the same edit at {added_lines(base, new)}, where the run did not come, is safe by analysis"
-                verdict = Verdict(verdict.kind, f"{verdict.words}; {there}", verdict.equal)
+                verdict = replace(verdict, words=f"{verdict.words}; {there}")
             return one, verdict, after
         return candidate, Verdict("runs", f"runs, not proved: {why}", equal=verdict.equal), after
 

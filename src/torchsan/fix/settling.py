@@ -35,6 +35,8 @@ class Claim:
     mended: list[tuple[Candidate, Finding, list[Alias]]]
     # They equal the program as it was, with saved values kept.
     equal: bool
+    # One of them takes the write away from a holder that is to keep its value.
+    kept: bool = False
 
 
 def settle(engine: Engine, outcome: Outcome) -> None:
@@ -115,7 +117,8 @@ def _whole_claim(engine: Engine, last: Trial, proved: list[Mend]) -> None:
     """All edits once more as one."""
     equal = all(mend.verdict is not None and mend.verdict.equal for mend in proved)
     run = {path: source for path, source in engine.proved.items() if path in engine.changed}
-    why = unsaid(engine, Claim(engine.changed, last, [_told(mend) for mend in proved], equal), run)
+    kept = any(mend.verdict is not None and mend.verdict.kept for mend in proved)
+    why = unsaid(engine, Claim(engine.changed, last, [_told(mend) for mend in proved], equal, kept), run)
     for mend in proved if why else ():
         assert mend.verdict is not None
         mend.verdict = Verdict("runs", f"runs, not proved: {why}", equal=mend.verdict.equal)
@@ -136,7 +139,8 @@ def unsaid(engine: Engine, claim: Claim, run: dict[str, Source] | None = None) -
     if claim.run.hollow:
         return claim.run.hollow
     for one in claim.mended:
-        why = named_twice(*one) or meant_to_stay(*one, engine.sources.get) or seen_by_others(*one, engine.sources.get)
+        why = named_twice(*one) or meant_to_stay(*one, engine.sources.get)
+        why = why or ("" if claim.kept else seen_by_others(*one, engine.sources.get))
         if why:
             return why
     engine.tell("running the program as it will be")

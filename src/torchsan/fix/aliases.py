@@ -9,22 +9,24 @@ from typing import Any
 import torch
 
 from torchsan.compat import is_leaf, storage_owners
-from torchsan.fix.holding import Known, holders, path_of
+from torchsan.fix.holding import Known, are_apart, holders, path_of
 from torchsan.fix.trial import HELD, Alias
 from torchsan.observe.guards import guards
+from torchsan.observe.holders.extents import extent_of
 from torchsan.observe.sites import user_frames
 from torchsan.observe.tensors import memory_of
 
 CALLERS = 8
 # How often it is looked for other holders than names, for one line and for all: each time is a walk over all objects.
-MOST_FOR_LINE = 12
-MOST_LOOKS = 80
+MOST_FOR_LINE, MOST_LOOKS = 8, 60
+FEW_FOR_LINE, FEW_LOOKS = 2, 16
 
 
 class AliasLog:
     """Told of every write before it is made."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, few: bool = False) -> None:
+        self._most = (FEW_FOR_LINE, FEW_LOOKS) if few else (MOST_FOR_LINE, MOST_LOOKS)
         self.found: dict[tuple[str, int], list[Alias]] = {}
         # By line: how many tensors and names hold the memory, as far as that has been looked into.
         self._looked: dict[tuple[str, int], set[tuple[int, int]]] = {}
@@ -59,7 +61,7 @@ class AliasLog:
         """Somebody holds the memory for each of the program's references to it, and for each tensor that shares it."""
         count = (storage_owners(tensor), sys.getrefcount(tensor))
         seen = self._looked.setdefault(key, set())
-        if count in seen or len(seen) >= MOST_FOR_LINE or self._looks >= MOST_LOOKS:
+        if count in seen or len(seen) >= self._most[0] or self._looks >= self._most[1]:
             return False
         seen.add(count)
         self._looks += 1
@@ -73,8 +75,10 @@ def is_trained(tensor: torch.Tensor) -> bool:
 
 def _names(frame: FrameType, depth: int, written: torch.Tensor, memory: int) -> list[Alias]:
     found = []
+    extent = extent_of(written)
     for name, value in list(frame.f_locals.items()):
         if isinstance(value, torch.Tensor) and memory_of(value) == memory:
             whole = value.shape == written.shape and value.storage_offset() == written.storage_offset()
-            found.append(Alias(path_of(frame), frame.f_lineno, name, depth, whole))
+            apart = not whole and are_apart(extent, value)
+            found.append(Alias(path_of(frame), frame.f_lineno, name, depth, whole, apart=apart))
     return found

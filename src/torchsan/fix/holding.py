@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from torchsan.fix.trial import Holder
+from torchsan.observe.holders.extents import Extent, extent_of, holds_arrays
 from torchsan.observe.sites import USER, kind_of, kind_of_path
 from torchsan.observe.tensors import memory_of
 
@@ -36,7 +37,7 @@ class Known:
     """What was there before the program began, looked through once: the rest is little."""
 
     def __init__(self) -> None:
-        self.objects = [value for value in gc.get_objects() if _leads_on(value)]
+        self.objects = _leading_on(gc.get_objects())
         gc.freeze()
 
     def close(self) -> None:
@@ -66,8 +67,7 @@ def path_of(frame: FrameType) -> str:
 class _Search:
     def __init__(self, written: torch.Tensor) -> None:
         self.memory = memory_of(written)
-        start = written.untyped_storage().data_ptr()
-        self.addresses = range(start, start + written.untyped_storage().nbytes())
+        self.extent = extent_of(written)
         self.seen: set[int] = set()
         # Containers that lasting objects lead to.
         self.containers: set[int] = set()
@@ -81,7 +81,7 @@ class _Search:
             if isinstance(one, _OPAQUE):
                 continue
             if self._is_it(one):
-                self.found.append(Holder(path, line, label, depth))
+                self.found.append(Holder(path, line, label, depth, are_apart(self.extent, one)))
                 continue
             if id(one) in self.seen or far > DEEPEST:
                 continue
@@ -93,10 +93,13 @@ class _Search:
     def _is_it(self, value: Any) -> bool:
         if isinstance(value, torch.Tensor):
             return memory_of(value) == self.memory
-        if type(value).__name__ == "ndarray":
-            interface = getattr(value, "__array_interface__", {})
-            return interface.get("data", (0,))[0] in self.addresses
-        return False
+        return holds_arrays(type(value)) and self.extent is not None and not are_apart(self.extent, value)
+
+
+def are_apart(written: Extent | None, value: Any) -> bool:
+    """Do they lie in different places, though perhaps of one memory?"""
+    other = extent_of(value)
+    return written is not None and other is not None and not written.meets(other)
 
 
 def _lasting(frames: list[FrameType], known: Known) -> Iterator[Inside]:
@@ -105,7 +108,7 @@ def _lasting(frames: list[FrameType], known: Known) -> Iterator[Inside]:
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)
         if type(names) is dict and _is_users_file(names.get("__file__")) and id(names) not in running:
-            yield from list(names.items())
+            yield "globals", dict(names)
     for frame in frames:
         here = list(frame.f_locals.items())
         # Tensors there are names, which are told apart from holders; but they may have attributes.
@@ -114,18 +117,27 @@ def _lasting(frames: list[FrameType], known: Known) -> Iterator[Inside]:
             yield from ((n, v) for n, v in list(frame.f_globals.items()) if not isinstance(v, torch.Tensor))
             yield from ((n, vars(v)) for n, v in list(frame.f_globals.items()) if isinstance(v, torch.Tensor))
     yield from ((type(value).__name__, value) for value in known.objects)
-    yield from ((type(value).__name__, value) for value in gc.get_objects() if _leads_on(value))
+    yield from ((type(value).__name__, value) for value in _leading_on(gc.get_objects()))
 
 
-def _leads_on(value: Any) -> bool:
-    kind = type(value)
-    if kind is FunctionType:
-        return kind_of(value.__code__) == USER
-    wanted = _kinds.get(kind)
-    if wanted is None:
-        wanted = kind in (GeneratorType, functools.partial) or _is_users(kind) or issubclass(kind, torch.nn.Module)
-        _kinds[kind] = wanted
-    return wanted
+def _leading_on(objects: list[Any]) -> list[Any]:
+    """Those by which the program gets at others. There are many objects, and few kinds."""
+    wanted = {kind for kind in set(map(type, objects)) if _leads_on(kind)}
+    found = [value for value in objects if type(value) in wanted]
+    return [value for value in found if type(value) is not FunctionType or _is_written(value)]
+
+
+def _is_written(function: FunctionType) -> bool:
+    """The program's own; those that named tuples and dataclasses make hold nothing, and are thousands."""
+    return kind_of(function.__code__) == USER and not function.__code__.co_filename.startswith("<string")
+
+
+def _leads_on(kind: type) -> bool:
+    known = _kinds.get(kind)
+    if known is None:
+        plain = kind in (FunctionType, GeneratorType, functools.partial)
+        known = _kinds[kind] = plain or _is_users(kind) or issubclass(kind, torch.nn.Module)
+    return known
 
 
 _kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
@@ -147,7 +159,8 @@ def _inside(label: str, value: Any) -> Iterator[Inside]:
     kind = type(value)
     if isinstance(value, dict):
         if "__builtins__" not in value:
-            yield from ((key if isinstance(key, str) else label, item) for key, item in list(value.items()))
+            pairs = ((key if isinstance(key, str) else label, item) for key, item in list(value.items()))
+            yield from (pair for pair in pairs if not pair[0].startswith("__"))
     elif isinstance(value, (list, tuple, set, frozenset, deque)):
         yield from ((label, item) for item in list(value))
     elif isinstance(value, torch.Tensor):

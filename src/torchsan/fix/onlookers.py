@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 
+from torchsan.effects import lookup
 from torchsan.fix.came import Came, innermost, regions
 from torchsan.fix.candidates import Candidate
 from torchsan.fix.kindred import may_write, written_by
@@ -45,15 +46,28 @@ def seen_by_others(candidate: Candidate, finding: Finding, aliases: Sequence[Ali
     if candidate.rewrite in COPIES and not _writes_itself(candidate, line):
         return _seen_through_copy(candidate, aliases, sources)
     rebound = _bound_by(candidate) if candidate.rewrite not in COPIES else set()
+    part = _writes_part(candidate)
     for alias in aliases:
+        if alias.apart and not part:
+            continue  # other elements of the memory
         if alias.name != HELD:
             if alias.name not in rebound and _is_read_later(alias, sources):
                 return f"{alias.name}, which is read afterwards, is the memory that line {line} no longer writes"
             continue
         for holder in alias.by:
-            if holder.name not in rebound and (holder.depth < 0 or _is_read_later(holder, sources)):
+            if holder.name in rebound or (holder.apart and not part):
+                continue
+            if holder.depth < 0 or _is_read_later(holder, sources):
                 return f"{holder.name} holds the memory that line {line} no longer writes"
     return ""
+
+
+def _writes_part(candidate: Candidate) -> bool:
+    """Of the variable that gets a new value only some elements are written; then all of its memory counts."""
+    span = candidate.span
+    statement = candidate.source.statement(span) if span is not None else None
+    written = written_by(statement) if statement is not None else None
+    return written is not None and not isinstance(written, (ast.Name, ast.Attribute))
 
 
 def _writes_itself(candidate: Candidate, line: int) -> bool:
@@ -70,19 +84,25 @@ def _seen_through_copy(candidate: Candidate, aliases: Sequence[Alias], sources: 
     around = candidate.source.statement_of(saver)
     linked = syntax.loads(saver) if candidate.rewrite == "clone_saved_result" else set()
     linked |= syntax.stores(around) if around is not None and candidate.rewrite == "clone_saved" else set()
+    if not _may_hand_back(candidate.source, saver):
+        return ""
     for alias in aliases:
         if alias.name in linked and not alias.depth and _is_read_later(alias, sources):
             return f"{alias.name} is the memory that is written, and would be apart from its copy"
         for holder in alias.by:
-            if holder.depth < 0 and _calls_own_code(candidate.source, saver):
+            if holder.depth < 0:
                 return f"{holder.name} holds the memory that is written, and would be apart from its copy"
     return ""
 
 
-def _calls_own_code(source: Source, saver: ast.expr) -> bool:
+def _may_hand_back(source: Source, saver: ast.expr) -> bool:
+    """Calls code of the program's own, or a layer that is not known to make new memory."""
     called = {name for node in ast.walk(saver) if isinstance(node, ast.Call) for name in names(node.func)}
     reached = Links([source]).reached((source, ast.Name(name, ast.Load())) for name in called)
-    return any(isinstance(whole, Function) for _, whole in reached) or not reached
+    made = [whole.value for _, whole in reached if isinstance(whole, ast.Assign) and isinstance(whole.value, ast.Call)]
+    layers = [lookup(f"nn.{syntax.called(call)}") for call in made]
+    plain = layers and all(row is not None and not (row.alias or row.may_alias or row.view) for row in layers)
+    return any(isinstance(whole, Function) for _, whole in reached) or not plain
 
 
 def _bound_by(candidate: Candidate) -> set[str]:

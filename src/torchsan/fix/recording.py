@@ -79,7 +79,7 @@ class Recording:
 
         self._copies.start()
         if self.mode == "shaken watch":
-            self._aliases = AliasLog()
+            self._aliases = AliasLog(few=True)
             self._aliases.start()
         self._answers = CaptureAnswers()
         self._answers.start()

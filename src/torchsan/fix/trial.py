@@ -110,6 +110,7 @@ class Holder:
     line: int
     name: str
     depth: int
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,8 @@ class Alias:
     # For what is held: the names of the lists and dictionaries that hold it.
     through: tuple[str, ...] = ()
     by: tuple[Holder, ...] = ()
+    # It has other elements of the memory than those that are written.
+    apart: bool = False
 
 
 # Ends the name of a value that tells what a variable is to autograd.

@@ -116,7 +116,8 @@ def _fills(statement: ast.Assign | ast.Expr, name: str) -> bool:
 
 
 def _read_later(file: syntax.File, call: ast.expr, name: str) -> bool:
-    if syntax.read_again(file, call, name) is not None:
+    again = syntax.read_again(file, call, name)
+    if again is not None and not _is_filled(file, again):
         return True
     # Read after the loop that the call stands in, and bound before it.
     loop: ast.AST = call
@@ -160,7 +161,7 @@ def _kept_in_attribute(name: str, frames: list[FrameType]) -> Line | None:
         if file is None:
             continue
         scopes = [node for node in ast.walk(file.tree) if isinstance(node, Scope)]
-        stores = [n for scope in scopes for n in _attributes(scope, name, ast.Store) if not _made_empty(file, n)]
+        stores = [store for scope in scopes for store in _stores(file, scope, name)]
         if not stores:
             continue
         once = all(_if_unset(file, store, name) for store in stores)
@@ -170,15 +171,35 @@ def _kept_in_attribute(name: str, frames: list[FrameType]) -> Line | None:
     return None
 
 
-def _attributes(scope: ast.AST, name: str, context: type[ast.expr_context]) -> Iterator[ast.Attribute]:
+def _attributes(scope: ast.AST, name: str) -> Iterator[ast.Attribute]:
     for node in ast.walk(scope):
-        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, context):
+        if isinstance(node, ast.Attribute) and node.attr == name:
             yield node
 
 
+def _stores(file: syntax.File, scope: ast.AST, name: str) -> list[ast.Attribute]:
+    """`self.kept = …`, `self.kept[name] = …`, `self.kept.append(…)`: whatever fills the attribute."""
+    found = []
+    for node in _attributes(scope, name):
+        bound = isinstance(node.ctx, ast.Store) and not _made_empty(file, node)
+        if bound or _is_filled(file, node):
+            found.append(node)
+    return found
+
+
+def _is_filled(file: syntax.File, node: ast.expr) -> bool:
+    above = file.parents.get(node)
+    if isinstance(above, ast.Subscript) and above.value is node:
+        return isinstance(above.ctx, ast.Store)
+    called = isinstance(above, ast.Attribute) and above.attr in PUTTING
+    call = file.parents.get(above) if above is not None and called else None
+    return isinstance(call, ast.Call) and call.func is above
+
+
 def _carried(file: syntax.File, scope: Scope, name: str, *, once: bool) -> bool:
-    reads = [node for node in _attributes(scope, name, ast.Load) if not _only_asked(file, node)]
-    stores = [s for s in _attributes(scope, name, ast.Store) if not _if_unset(file, s, name)]
+    loads = [node for node in _attributes(scope, name) if isinstance(node.ctx, ast.Load)]
+    reads = [node for node in loads if not _only_asked(file, node) and not _is_filled(file, node)]
+    stores = [s for s in _stores(file, scope, name) if not _if_unset(file, s, name)]
     if once:
         return bool(reads)
     if not reads or not stores:
@@ -213,7 +234,7 @@ def _if_unset(file: syntax.File, store: ast.expr, name: str) -> bool:
     for around in file.up(store):
         if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return False
-        if isinstance(around, ast.If) and any(True for _ in _attributes(around.test, name, ast.Load)):
+        if isinstance(around, ast.If) and any(True for _ in _attributes(around.test, name)):
             test = around.test
             negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
             unset = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is)

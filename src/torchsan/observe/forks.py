@@ -6,34 +6,31 @@ weights back in its own way. A parent that writes the model afterwards has got t
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
-from types import FrameType, FunctionType
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from torchsan.observe import expressions as syntax
 from torchsan.observe.clock import clock
 from torchsan.observe.flights import Side, sides_of
+from torchsan.observe.going_on import Way, goes_on_with, models_of
 from torchsan.observe.ledger import Written
-from torchsan.observe.made_from import value_of
-from torchsan.observe.names import modules
-from torchsan.observe.objects import attribute_of, class_attribute, is_a, is_exactly, is_tensor, items_of
+from torchsan.observe.objects import is_a, is_exactly, is_tensor, items_of
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sensors.replicas import row
-from torchsan.observe.sites import USER, Site, frame_place, kind_of, user_frames
+from torchsan.observe.sites import USER, Site, kind_of, user_frames
 
 _getframe = sys._getframe
 MAX_MODELS, MAX_PARAMETERS = 64, 4_096
+CALLERS = 4
 # Containers that are looked into; a class of the user's own may count its entries in its own way.
 PLAIN = (list, tuple, dict)
-DECORATORS = 8
 WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -46,9 +43,17 @@ class _Handed:
     sides: list[Side]
     when: int
     writes: list[list[Written]]  # all that were known by then, for each
-    used: bool  # the program goes on to run it, or hands it to a function of its own
-    read: bool  # its name comes up again at all
-    module: weakref.ref[Any] | None = None
+    module: weakref.ref[Any]
+    used: bool = False  # the program goes on to run it, or hands it to a function of its own
+    read: bool = False  # its name comes up again at all
+    asked: set[tuple[CodeType, int]] = field(default_factory=set)  # the lines below which was looked
+
+    def ask(self, way: Way, frame: FrameType) -> None:
+        self.asked.add((frame.f_code, frame.f_lasti))
+        used, read = goes_on_with(way, frame)
+        if read and not self.read:
+            self.name = way.path
+        self.used, self.read = self.used or used, self.read or read
 
 
 class Forks:
@@ -81,26 +86,28 @@ class Forks:
         """A process is about to be started: which models would a fork copy?"""
         if not self.recorder.active or self.recorder.paused or os.getpid() != self._pid:
             return
-        for user in user_frames(frame)[:2]:
-            for path, module in modules([user]):
-                self._hand_over(path, module, user)
+        for user in user_frames(frame)[:CALLERS]:
+            for way, module in models_of(user):
+                self._hand_over(way, module, user)
 
-    def _hand_over(self, path: str, module: torch.nn.Module, frame: FrameType) -> None:
+    def _hand_over(self, way: Way, module: torch.nn.Module, frame: FrameType) -> None:
         parameters = list(module.parameters())
         ids = frozenset(map(id, parameters))
         known = self._models.get(id(module))
-        if known is not None and known.parameters == ids and known.read:
+        if known is not None and known.parameters == ids:
+            if not known.used and (frame.f_code, frame.f_lasti) not in known.asked:
+                known.ask(way, frame)
             return
         if not ids or len(ids) > MAX_PARAMETERS or len(self._models) >= MAX_MODELS:
             return
         if any(p.device.type != "cpu" or p.is_shared() for p in parameters):
             return
-        used, read = _goes_on_with(path, frame)
         sides = sides_of(parameters, look=False)
         key = id(module)
         # A module is gone before its parameters are: what happened to them can be asked then, and not later.
         gone = weakref.ref(module, lambda _: self._gone(key))
-        self._models[key] = _Handed(path, ids, sides, clock.now(), self._writes(sides), used, read, gone)
+        handed = self._models[key] = _Handed(way.path, ids, sides, clock.now(), self._writes(sides), gone)
+        handed.ask(way, frame)
 
     def _gone(self, key: int) -> None:
         handed = self._models.pop(key, None)
@@ -167,37 +174,3 @@ def _rich_in(value: Any, depth: int = 4) -> Iterator[Any]:
         return
     for item in held:
         yield from _rich_in(item, depth - 1)
-
-
-def _goes_on_with(path: str, frame: FrameType) -> tuple[bool, bool]:
-    """Below the line at which a frame stands: is the model run or handed to a function of the program's own; named?"""
-    place = frame_place(frame)
-    file = syntax.file_of(place.path)
-    at = file.at(place) if file else None
-    statement = file.statement(at) if file and at is not None else None
-    if file is None or statement is None:
-        return False, False
-    end = getattr(statement, "end_lineno", 0)
-    used = read = False
-    for node in ast.walk(file.function(statement)):
-        if not isinstance(node, (ast.Name, ast.Attribute)) or node.lineno <= end or syntax.text_of(node) != path:
-            continue
-        read = True
-        above = file.parents.get(node)
-        above = file.parents.get(above) if isinstance(above, ast.keyword) else above
-        if isinstance(above, ast.Call):
-            used = used or above.func is node or _is_of_the_program(above.func, frame)
-    return used, read
-
-
-def _is_of_the_program(function: ast.expr, frame: FrameType) -> bool:
-    """A function or method that the program itself has written, under whatever decorators."""
-    called = value_of(function, frame)
-    if called is None and isinstance(function, ast.Attribute):
-        called = class_attribute(type(value_of(function.value, frame)), function.attr)
-    for _ in range(DECORATORS):
-        inner = attribute_of(called, "__wrapped__")
-        if inner is None:
-            break
-        called = inner
-    return is_a(called, FunctionType) and kind_of(called.__code__) == USER

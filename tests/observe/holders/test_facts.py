@@ -170,3 +170,18 @@ def test_a_line_reaches_memory_through_its_callers_containers():
         change(one)
     assert any(ancestor.value is buffers and ancestor.each for ancestor in found)
     assert any(ancestor.value is buffers[0] and not ancestor.each for ancestor in found)
+
+
+class _Kept(torch.nn.LSTM):
+    def __init__(self):
+        super().__init__(2, 2)
+        self.rows = [torch.zeros(11)]
+
+
+def test_lists_that_torch_keeps_of_a_modules_tensors_are_its_own():
+    net, kept = torch.nn.LSTM(2, 2), _Kept()
+    net.rows = [torch.zeros(13)]  # somebody else's
+    paths = {h.step.path for h in take_census(sys._getframe()).holdings}
+    assert {"net.weight_ih_l0", "net.rows[0]", "kept.rows[0]"} <= paths
+    assert not [path for path in paths if "_flat_weights" in path]
+    assert kept is not net

@@ -6,6 +6,7 @@ import functools
 import sys
 import weakref
 from collections import deque
+from dis import get_instructions
 from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
@@ -23,6 +24,7 @@ _CODE = (FunctionType, MethodType, functools.partial, Cached, GeneratorType, Bas
 
 # What a class is to the walk: nothing of interest, memory, or something to open in one way or another.
 PASSED, MEMORY, SEQUENCE, DICT, SET, RUN, MODULE, OBJECT, CLASS = range(9)
+BINDS = "STORE_ATTR"
 _PLAIN = {
     int,
     float,
@@ -83,6 +85,29 @@ def of_the_user(kind: type) -> bool:
         return False
     path = attributes_of(sys.modules.get(home)).get("__file__")
     return home == "__main__" or home not in sys.modules or (type(path) is str and kind_of_path(path) == USER)
+
+
+_kept: dict[int, tuple[type, frozenset[str]]] = {}
+
+
+def kept_by_torch(kind: type) -> frozenset[str]:
+    """The attributes that torch's own layers and wrappers among the bases of a module's class bind for themselves."""
+    known = _kept.get(id(kind))
+    if known is None:
+        if len(_kept) > MAX_KINDS:
+            _kept.clear()
+        torchs = [base for base in bases_of(kind) if base is not torch.nn.Module and _is_torchs(base)]
+        methods = [item for base in torchs for item in class_members(base).values() if type(item) is FunctionType]
+        bound = frozenset(
+            each.argval for method in methods for each in get_instructions(method) if each.opname == BINDS
+        )
+        known = _kept[id(kind)] = (kind, bound)
+    return known[1]
+
+
+def _is_torchs(kind: type) -> bool:
+    home = class_members(kind).get("__module__")
+    return type(home) is str and home.startswith("torch.")
 
 
 # Functions that hold nothing, which is what nearly all do, by address while they live.

@@ -28,6 +28,7 @@ from torchsan.observe.holders.classes import (
     bases_of,
     defaults_of,
     is_barren,
+    kept_by_torch,
     note_if_barren,
     of_the_user,
     way_of,
@@ -53,6 +54,7 @@ MAX_DEPTH = 9
 MAX_OTHER_WAYS, MAX_TURNS = 256, 3
 # Of longer containers the first and the last entries are looked at.
 FIRST, LAST = 16, 48
+_CONTAINERS = (list, tuple, dict)
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 
 
@@ -184,6 +186,8 @@ class Walk:
             if name in ("_parameters", "_buffers", "_modules"):
                 for key, inner in entries_of(item):
                     self._below(inner, step, f".{key}", "attribute", item, key)
+            elif issubclass(type(item), _CONTAINERS) and name in kept_by_torch(type(module)):
+                continue  # DDP has lists of all buffers
             elif not (name.startswith("_") and "hooks" in name):
                 self._below(item, step, f".{name}", "attribute", module, name)
             elif is_a(item, dict) and item:

@@ -14,6 +14,7 @@ import torch
 
 from torchsan.model.events import AliasedSnapshot, Line, Memory, Sure, Write
 from torchsan.observe import expressions as syntax
+from torchsan.observe.clock import clock
 from torchsan.observe.evidence.momenta import Momenta, flat_state
 from torchsan.observe.ledger import Written
 from torchsan.observe.objects import attributes_of, entries_of, is_a, is_tensor, tensors_of
@@ -35,6 +36,7 @@ class Snapshot:
     tensors: dict[str, tuple[int, int]]
     name: str
     steps: int
+    when: int
     # Taken again by the same line after the weights had moved: whoever does that believes that it makes a difference.
     retaken: bool = False
 
@@ -141,7 +143,7 @@ class SnapshotSensor:
         retaken = take in self._takes and self._takes[take] < steps
         self._takes[take] = steps
         name = names[0] if names else ""
-        self._taken[id(first)] = Snapshot(weakref.ref(first), site, tensors, name, steps, retaken)
+        self._taken[id(first)] = Snapshot(weakref.ref(first), site, tensors, name, steps, clock.now(), retaken)
 
     def _moved(self, state: dict[str, Any]) -> Snapshot | None:
         """The snapshot that this dictionary is or was filled from, if its tensors have been written since."""
@@ -152,17 +154,20 @@ class SnapshotSensor:
         for key, tensor in entries_of(state):
             if not is_plain(tensor):
                 continue
-            memory, version = snapshot.tensors.get(key, (0, 0))
-            if memory and memory_of(tensor) == memory and self._trained_since(memory, version, snapshot.steps):
+            if memory_of(tensor) == snapshot.tensors.get(key, (0, 0))[0] and self._trained_since(snapshot, key, tensor):
                 return snapshot
         return None
 
-    def _trained_since(self, memory: int, version: int, steps: int) -> bool:
+    def _trained_since(self, snapshot: Snapshot, key: str, tensor: torch.Tensor) -> bool:
         """Has an optimizer or the program itself written this memory? To load a model's weights does not count."""
-        ledger = self.recorder.ledger
-        if any(step.number > steps and memory in step.memories for step in ledger.steps):
+        ledger, (memory, version) = self.recorder.ledger, snapshot.tensors[key]
+        if any(step.number > snapshot.steps and memory in step.memories for step in ledger.steps):
             return True
-        return any(w.version > version and not _is_loading(w) for w in ledger.writes_of(memory))
+        later = [w for w in ledger.writes_of(memory) if w.version > version and w.before >= snapshot.when]
+        if tensor._version == version:
+            # While no node is made the numbers stand still: it may be a write of whoever had this address before.
+            later = [w for w in later if w.before > snapshot.when]
+        return any(not _is_loading(w) for w in later)
 
     @shield
     def _loading(self, module: Any, state: Any, frame: FrameType) -> None:

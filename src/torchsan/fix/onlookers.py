@@ -84,25 +84,28 @@ def _seen_through_copy(candidate: Candidate, aliases: Sequence[Alias], sources: 
     around = candidate.source.statement_of(saver)
     linked = syntax.loads(saver) if candidate.rewrite == "clone_saved_result" else set()
     linked |= syntax.stores(around) if around is not None and candidate.rewrite == "clone_saved" else set()
-    if not _may_hand_back(candidate.source, saver):
-        return ""
+    own, new = _called(candidate.source, saver)
     for alias in aliases:
-        if alias.name in linked and not alias.depth and _is_read_later(alias, sources):
+        if alias.name in linked and not alias.depth and (own or not new) and _is_read_later(alias, sources):
             return f"{alias.name} is the memory that is written, and would be apart from its copy"
-        for holder in alias.by:
+        for holder in alias.by if own else ():
             if holder.depth < 0:
                 return f"{holder.name} holds the memory that is written, and would be apart from its copy"
     return ""
 
 
-def _may_hand_back(source: Source, saver: ast.expr) -> bool:
-    """Calls code of the program's own, or a layer that is not known to make new memory."""
+def _called(source: Source, saver: ast.expr) -> tuple[bool, bool]:
+    """Is code of the program's own called, which may keep what it is given; are these layers that make new memory?"""
     called = {name for node in ast.walk(saver) if isinstance(node, ast.Call) for name in names(node.func)}
     reached = Links([source]).reached((source, ast.Name(name, ast.Load())) for name in called)
     made = [whole.value for _, whole in reached if isinstance(whole, ast.Assign) and isinstance(whole.value, ast.Call)]
-    layers = [lookup(f"nn.{syntax.called(call)}") for call in made]
-    plain = layers and all(row is not None and not (row.alias or row.may_alias or row.view) for row in layers)
-    return any(isinstance(whole, Function) for _, whole in reached) or not plain
+    own = any(isinstance(whole, Function) for _, whole in reached) or not reached
+    return own, bool(made) and all(any(map(_makes_new, ast.walk(value))) for value in made)
+
+
+def _makes_new(node: ast.AST) -> bool:
+    row = lookup(f"nn.{syntax.called(node)}") if isinstance(node, ast.Call) else None
+    return row is not None and not (row.alias or row.may_alias or row.view)
 
 
 def _bound_by(candidate: Candidate) -> set[str]:

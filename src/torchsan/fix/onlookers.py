@@ -112,11 +112,15 @@ def _bound_by(candidate: Candidate) -> set[str]:
     """Names, attributes and containers to which the edited statements give the new value."""
     after = candidate.result()
     found: set[str] = set()
-    for _, now in regions(candidate.source, after) if after is not None else ():
-        statement = innermost(after, now) if after is not None else None
-        for node in ast.walk(statement) if statement is not None else ():
-            if isinstance(getattr(node, "ctx", None), ast.Store):
-                found |= _own_names(node)
+    if after is None:
+        return found
+    for _, now in regions(candidate.source, after):
+        nodes = [node for node in ast.walk(after.tree) if isinstance(node, ast.stmt)]
+        put_in: list[ast.stmt | None] = [node for node in nodes if now[0] <= after.start(node) < now[1]]
+        for statement in (innermost(after, now), *put_in):
+            for node in ast.walk(statement) if isinstance(statement, (ast.Assign, ast.AugAssign)) else ():
+                if isinstance(getattr(node, "ctx", None), ast.Store):
+                    found |= _own_names(node)
     return found
 
 

@@ -1,13 +1,16 @@
 """What watching costs: plain eager, torchsan, anomaly mode and allow_mutation_on_saved_tensors in one run.
 
-Every round runs each variant once, in turn, so that whatever else the machine does hits all alike. Printed are
-medians of processor time (one thread) and, behind the stroke, of the time on the wall, as ratios to plain eager; the
-second eager column is eager against itself, the noise to read the rest by.
+Every round runs each variant once, in turn, so that whatever else the machine does hits all alike. A run of a variant
+is a block of steps that takes plain eager about `--block` seconds of the processor; the steps before it, in which lines
+are met for the first time, are left out. Printed are medians of processor time (one thread) and, behind the stroke, of
+the time on the wall, as ratios to plain eager in the same round; the second eager column is eager against itself, the
+noise to read the rest by. On a busy machine only the processor's time means anything, and even that only in part: who
+is interrupted more often finds its caches cold. `benchmarks/instructions.py` counts instead.
 
 The first three workloads are ordinary training; the others write as often as a program can. torchsan is measured twice,
 with its native part (where that is built) and without.
 
-    python benchmarks/overhead.py [--rounds N] [--only resnet|gpt|loop|indexed|inplace|data|sgd|rnn|adam] [--brief]
+    python benchmarks/overhead.py [--rounds N] [--block SECONDS] [--only WORKLOAD] [--brief]
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from torch import nn
 
 import torchsan
 from torchsan.observe import native
+from torchsan.observe.holders import schedule
 
 
 class Basic(nn.Module):
@@ -230,17 +234,33 @@ def adam() -> Callable[[], None]:
     return lambda: optimizer.step()
 
 
-WORKLOADS = {
-    "resnet": (resnet, 1),
-    "gpt": (gpt, 2),
-    "loop": (loop, 6),
-    "indexed": (indexed, 60),
-    "inplace": (inplace, 60),
-    "data": (data, 40),
-    "sgd": (sgd, 12),
-    "rnn": (rnn, 3),
-    "adam": (adam, 6),
+def steps() -> Callable[[], None]:
+    """Nothing but passes and steps of an optimizer of one small parameter: what they cost by themselves."""
+    parameter = nn.Parameter(torch.randn(8))
+    optimizer = torch.optim.SGD([parameter], lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        parameter.sum().backward()
+        optimizer.step()
+
+    return step
+
+
+WORKLOADS: dict[str, Callable[[], Callable[[], None]]] = {
+    "resnet": resnet,
+    "gpt": gpt,
+    "loop": loop,
+    "indexed": indexed,
+    "inplace": inplace,
+    "data": data,
+    "sgd": sgd,
+    "rnn": rnn,
+    "adam": adam,
+    "steps": steps,
 }
+# So many steps, or so many seconds of them, come before those that count.
+WARM_STEPS, WARM_SECONDS = 80, 0.3
 
 
 @contextlib.contextmanager
@@ -274,11 +294,21 @@ VARIANTS: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
 }
 
 
-def measure(make: Callable[[], Callable[[], None]], repeats: int, rounds: int) -> dict[str, tuple[float, float]]:
+def seconds_of(step: Callable[[], None], steps: int) -> tuple[float, float]:
+    """Of the processor and on the wall."""
+    start, wall = time.process_time(), time.perf_counter()
+    for _ in range(steps):
+        step()
+    return time.process_time() - start, time.perf_counter() - wall
+
+
+def measure(make: Callable[[], Callable[[], None]], block: float, rounds: int) -> dict[str, tuple[float, float]]:
     """Of each variant the ratios of processor time and of time on the wall."""
     step = make()
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in VARIANTS}
     step()
+    one = min(seconds_of(step, 1)[0] for _ in range(5))
+    steps, warm = max(1, round(block / one)), min(WARM_STEPS, max(2, round(WARM_SECONDS / one)))
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in VARIANTS}
     for round_number in range(rounds + 1):
         # Each round begins with another variant: whoever comes first, or after an expensive one, has it harder.
         order = list(VARIANTS.items())
@@ -286,11 +316,8 @@ def measure(make: Callable[[], Callable[[], None]], repeats: int, rounds: int) -
         for name, context in order[turn:] + order[:turn]:
             gc.collect()
             with context():
-                step()  # the first step in a block pays for entering it
-                start, wall = time.process_time(), time.perf_counter()
-                for _ in range(repeats):
-                    step()
-                elapsed = (time.process_time() - start, time.perf_counter() - wall)
+                seconds_of(step, warm)
+                elapsed = seconds_of(step, steps)
             if round_number:  # the first round warms up
                 seconds[name].append(elapsed)
     ratios = {}
@@ -306,19 +333,22 @@ def measure(make: Callable[[], Callable[[], None]], repeats: int, rounds: int) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--block", type=float, default=0.1, metavar="SECONDS")
     parser.add_argument("--only", choices=WORKLOADS)
     parser.add_argument("--brief", action="store_true", help="only eager and torchsan.watch")
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
+    # What is measured is a run that has gone on for a while: the larger share of its first seconds is behind it.
+    schedule._share.started -= schedule.EARLY
     if args.brief:
         for name in ("torchsan.heal", "detect_anomaly", "allow_mutation"):
             del VARIANTS[name]
     print(f"native part: {native.status()}")
     print(f"{'':8}" + "".join(f"{name:>16}" for name in VARIANTS))
-    for name, (make, repeats) in WORKLOADS.items():
+    for name, make in WORKLOADS.items():
         if args.only in (None, name):
-            ratios = measure(make, repeats, args.rounds)
+            ratios = measure(make, args.block, args.rounds)
             print(f"{name:8}" + "".join(f"{ratios[v][0]:>9.2f} /{ratios[v][1]:5.2f}" for v in VARIANTS), flush=True)
 
 

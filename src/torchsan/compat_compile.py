@@ -122,16 +122,24 @@ def code_lines(module: Any) -> tuple[Any, dict[int, Any]] | None:
         return None
 
 
+_EVAL_FRAME = "torch._dynamo.eval_frame"
+_frame_callback = getattr(getattr(torch._C._dynamo, "eval_frame", None), "get_eval_frame_callback", None)
+
+
 def hold() -> Any:
-    """Keep dynamo from looking at the frames that we are about to run; gives what `release` puts back."""
-    module = dynamo("eval_frame")
-    return module.set_eval_frame(None) if module is not None else None
+    """Keep dynamo from looking at the frames that we are about to run; gives what `release` puts back.
+
+    Asked several times a step: where dynamo looks at nothing, there is nothing to put back.
+    """
+    module = sys.modules.get(_EVAL_FRAME)
+    if module is None or (_frame_callback is not None and _frame_callback() is None):
+        return None
+    return module.set_eval_frame(None)
 
 
 def release(held: Any) -> None:
-    module = dynamo("eval_frame")
-    if module is not None and held is not None:
-        module.set_eval_frame(held)
+    if held is not None:
+        sys.modules[_EVAL_FRAME].set_eval_frame(held)
 
 
 def untraced(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,6 @@ ARGUMENTS = {
     "used later by a function": "    x /= self.heat\n    return F.log_softmax(x, dim=1)\n",
     "asked for its size": "    x -= self.heat\n    return x.reshape(x.size(0), -1)\n",
     "moved": "    x *= self.heat\n    y = x.to(self.device)\n    return y.sum()\n",
-    "masked": "    x[x < self.heat] = 0.0\n    return x.unsqueeze(0)\n",
 }
 
 

@@ -137,7 +137,7 @@ def test_another_shape_of_a_view_is_nobodys_harm(tmp_path: Path) -> None:
     )
     tree(tmp_path, boxes=parts.format(first="pass", whole="torch.split(boxes, 1, dim=axis)"))
     assert found(tmp_path, "boxes") == []
-    tree(tmp_path, boxes=parts.format(first="boxes.squeeze_(axis)", whole="torch.split(boxes + 1, 1, dim=axis)"))
+    tree(tmp_path, boxes=parts.format(first="boxes.unsqueeze_(axis)", whole="torch.split(boxes + 1, 1, dim=axis)"))
     assert found(tmp_path, "boxes") == [("TS204", 10)]
 
 
@@ -148,7 +148,7 @@ def test_memory_that_is_there_to_be_filled(tmp_path: Path) -> None:
     )
     tree(tmp_path, boxes=text)
     assert found(tmp_path, "boxes") == []
-    tree(tmp_path, boxes=text.replace("torch.zeros_like(p)", "p * 2"))
+    tree(tmp_path, boxes=text.replace("torch.zeros_like(p)", "p * 2").replace("return seen", "return seen + 1"))
     assert found(tmp_path, "boxes") == [("TS204", 7)]
 
 

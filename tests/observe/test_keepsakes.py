@@ -65,3 +65,10 @@ def test_right_functions_are_left_alone(keep, read, program, watch_program, sens
     watched = watch_program(FUNCTION.format(keep=keep, read=read) + program)
     assert watched.error is None
     assert watched.alarms == []
+
+
+def test_a_function_that_is_defined_between_two_passes_is_asked_about(watch_program, sensor):
+    earlier = "import torch\n\n(torch.ones(3, requires_grad=True) * 2).sum().backward()\n"
+    watched = watch_program(earlier + FUNCTION.format(keep="ctx.x = x", read=READ) + WRITTEN)
+    assert [finding.code for finding in watched.alarms] == ["TS201"]
+    assert watched.report.notes == []

@@ -133,3 +133,14 @@ def test_only_lines_that_this_recorder_has_met_are_counted():
         lines = {site.place.line for site in recorder.met}
     assert earlier is not None
     assert lines == {test_only_lines_that_this_recorder_has_met_are_counted.__code__.co_firstlineno + 6}
+
+
+def test_a_step_before_anything_was_computed_is_counted():
+    optimizer = torch.optim.SGD([_weight()], lr=0.1)
+    with torchsan.watch() as report:
+        recorder = api._current
+        for _ in range(3):
+            optimizer.step()
+        assert list(recorder.live_nodes) == [0, 0, 0]
+        assert len(recorder.ledger.steps) == 3
+    assert report.notes == []

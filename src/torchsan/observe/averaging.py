@@ -24,6 +24,13 @@ class Averaging:
         self._passed = False
         self._earlier: dict[int, int] = {}  # what had been summed since the last step when the backward began
 
+    def begin(self) -> None:
+        """There may be sums from now on. Has a backward begun since the last step?"""
+        ledger = self.recorder.ledger
+        last = ledger.passes[-1][0] if ledger.passes else None
+        passed = last is not None and (not ledger.steps or last > ledger.steps[-1].before)
+        self._passed = self.recorder.backward is not None or passed
+
     def before_backward(self, roots: list[Any], frame: FrameType) -> None:
         if not self._passed:
             self._passed = True

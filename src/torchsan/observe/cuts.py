@@ -32,7 +32,7 @@ NON_LEAF = "The .grad attribute of a Tensor that is not a leaf Tensor is being a
 class CutFinder:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._sites: set[Site] = set()
+        self.sites: set[Site] = set()
         self._looked: dict[Site, int] = {}
 
     def install(self, patches: Patches) -> None:
@@ -41,7 +41,7 @@ class CutFinder:
         patches.set(torch, "tensor", self._rewrapping(torch.tensor))
 
     def _detach(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        sites = self._sites
+        sites = self.sites
 
         def detach(tensor: Any) -> Any:
             kind = type(tensor)
@@ -54,7 +54,7 @@ class CutFinder:
         return detach
 
     def _rewrapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        sites = self._sites
+        sites = self.sites
 
         def tensor(*args: Any, **kwargs: Any) -> Any:
             if args and is_tensor(args[0]) and _requires_grad(args[0]):
@@ -82,10 +82,10 @@ class CutFinder:
     def constant_terms(self, roots: list[Any], backward: Site) -> None:
         """Walk down from the loss through sums; look at the terms that carry no gradient."""
         looked = self._looked.get(backward, 0)
-        if looked >= LOOKS or not self._sites:
+        if looked >= LOOKS:
             return
         self._looked[backward] = looked + 1
-        detached = {site.place for site in self._sites if site.library is None}
+        detached = {site.place for site in self.sites if site.library is None}
         todo, seen = list(roots), 0
         while todo and seen < 64:
             node, seen = todo.pop(), seen + 1

@@ -107,6 +107,7 @@ class InFlight:
     def watch_local(self, tensor: torch.Tensor) -> None:
         """Look out for writes to this rank's part of a DTensor."""
         if len(self._local) < LOOKS * 4:
+            self.recorder.parallel()
             self._local.extend(sides_of(tensor, look=False))
             self.mode.begin()
 

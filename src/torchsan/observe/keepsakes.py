@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from torchsan import compat
 from torchsan.model.events import Line, Save
 from torchsan.observe import expressions as syntax
 from torchsan.observe import nodes
@@ -32,14 +33,17 @@ class Keepsakes:
     def __init__(self, recorder: Recorder, stale: StaleFinder) -> None:
         self.recorder = recorder
         self.stale = stale
-        # The functions when they were last gone through (how many, and the newest), and those whose backward reads
-        # attributes.
-        self._known = (0, 0)
+        # How many functions there were when they were last gone through, and those whose backward reads attributes.
+        self._known: str | None = None
         self._readers: set[int] = set()
 
     def look(self, roots: list[Any], frame: FrameType) -> None:
         """Tell of what was written between the forward that kept it and this backward."""
-        if not self._any_reader():
+        known = compat.functions_made()
+        if known is None or known != self._known:
+            self._known = known
+            self._readers = _readers()
+        if not self._readers:
             return
         for number, node in enumerate(nodes.walk(roots)):
             if number > MAX_NODES:
@@ -47,19 +51,6 @@ class Keepsakes:
             function = class_attribute(type(node), "_forward_cls")
             if id(function) in self._readers:
                 self._judge(node, function, frame)
-
-    def _any_reader(self) -> bool:
-        # Each function has one class for its nodes right below this one, however deep itself was derived: a single
-        # list tells whether there are new ones, and this is asked before every backward.
-        kinds: list[type] = type.__subclasses__(torch.autograd.function.BackwardCFunction)
-        known = (len(kinds), id(kinds[-1]) if kinds else 0)
-        if known != self._known:
-            self._known = known
-            functions = [class_attribute(kind, "_forward_cls") for kind in kinds]
-            self._readers = {
-                id(function) for function in functions if isinstance(function, type) and _read_by(function)
-            }
-        return bool(self._readers)
 
     def _judge(self, node: Any, function: type, frame: FrameType) -> None:
         sequence, read = nodes.sequence(node), _read_by(function)
@@ -84,6 +75,14 @@ class Keepsakes:
             )
             needed = site_of(frame)
             self.recorder.emit(self.stale.event_of(memory, save, writes, [], needed, frame, silent=True))
+
+
+def _readers() -> set[int]:
+    """The functions, by identity, whose backward looks at what they kept."""
+    # Each function has one class for its nodes right below this one, however deep itself was derived.
+    kinds = type.__subclasses__(torch.autograd.function.BackwardCFunction)
+    functions = [class_attribute(kind, "_forward_cls") for kind in kinds]
+    return {id(function) for function in functions if isinstance(function, type) and _read_by(function)}
 
 
 def _hit(tensor: torch.Tensor, write: Written) -> bool:

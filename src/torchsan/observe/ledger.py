@@ -113,12 +113,16 @@ class Ledger:
     def add_silent(self, memory: int, write: Written) -> None:
         self.silent.setdefault(memory, []).append((write, self.backwards))
 
+    def suspect(self) -> None:
+        """Something was written silently, in memory that nobody can find it by: inside a compiled region."""
+        self.last_silent = self.backwards
+
     def finish_backward(self) -> None:
         """A backward ended: drop what can no longer matter."""
         self.backwards += 1
         if self.backwards % MAX_STEPS == 0 and len(self.passes) == MAX_STEPS:
             self.log.forget_before(self.passes[0][0])
-        for memory in list(self.silent):
+        for memory in list(self.silent) if self.silent else ():
             young = [entry for entry in self.silent[memory] if self.backwards - entry[1] < SILENT_LIFE]
             if young:
                 self.silent[memory] = young

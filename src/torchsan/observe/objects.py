@@ -175,13 +175,23 @@ _PARAMETERS = {id(torch.nn.Parameter)}
 def parameters_of(optimizer: object) -> list[torch.Tensor]:
     """All parameters of all groups. Asked at every step: most have one group of nothing but parameters."""
     found: list[torch.Tensor] = []
-    for group in sequence_of(attribute_of(optimizer, "param_groups")):
-        held = sequence_of(dict.get(group, "params")) if is_a(group, dict) else []
+    for held in _parameter_lists(optimizer):
         if {*map(id, map(type, held))} == _PARAMETERS:
             found += held
         else:
             found += [p for p in held if issubclass(type(p), torch.Tensor)]
     return found
+
+
+def parameters_in_turn(optimizer: object) -> Iterator[torch.Tensor]:
+    """The same one by one, for who needs only the first few."""
+    return (p for held in _parameter_lists(optimizer) for p in held if issubclass(type(p), torch.Tensor))
+
+
+def _parameter_lists(optimizer: object) -> Iterator[list[Any]]:
+    for group in sequence_of(attribute_of(optimizer, "param_groups")):
+        if is_a(group, dict):
+            yield sequence_of(dict.get(group, "params"))
 
 
 def tensors_of(module: torch.nn.Module, _seen: set[int] | None = None) -> Iterator[tuple[str, torch.Tensor, Kind]]:

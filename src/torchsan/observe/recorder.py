@@ -94,10 +94,12 @@ class Recorder:
         # Whether what the program compiles runs as plain Python instead.
         self.eager = eager
         self.before_backward: list[Callable[[list[Any], FrameType], None]] = []
+        # Who wants to know once the program begins to speak to other ranks.
+        self.when_parallel: list[Callable[[], None]] = []
         self.heard: list[Callable[[Event | MemoryEvent | ParallelEvent, Finding], None]] = []
         # Who looks for other holders of written memory; set by the sensor of writes.
         self.aliases: AliasWatch | None = None
-        # What is going on in each thread.
+        # What is going on in each thread; the sensor of graphs tells which backward runs.
         self.state = _Passing()
         # Told when the thread that began to watch enters or leaves a compiled region.
         self.in_region: Callable[[bool], None] = lambda inside: None
@@ -224,9 +226,11 @@ class Recorder:
     def backward_keeps_gradients(self) -> bool:
         return self.state.keeps_gradients
 
-    def passing(self, site: Site | None, *, keeps_gradients: bool = False) -> None:
-        """A backward of this thread begins, or is over."""
-        self.state.site, self.state.keeps_gradients = site, keeps_gradients
+    def parallel(self) -> None:
+        """The program speaks to other ranks, or is about to: from now on it is followed how it does."""
+        listeners, self.when_parallel = self.when_parallel, []
+        for listener in listeners:
+            listener()
 
     # -- events -------------------------------------------------------------------------------------
 

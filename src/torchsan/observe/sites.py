@@ -205,29 +205,30 @@ def site_of(frame: FrameType | None) -> Site:
 
 
 def _site_slow(frame: FrameType) -> Site:
-    inner: FrameType = frame
     via: FrameType | None = None
     at: FrameType | None = frame
-    compiled = False
+    compiled, roles = False, _roles
     while at is not None:
-        code = at.f_code
-        role = _roles.get(id(code))
-        if role is None:
-            role = role_of(code)
-        if role == ENDS:
-            # Code that dynamo wrote calls compiled code on no line of its own: who called that is worth a line.
-            if not (compiled and compat_compile.is_generated(code)):
-                break
-        elif role == SHOWN and via is None:
-            via = at
-        elif role == COMPILERS:
-            compiled = True
+        role = roles.get(id(at.f_code))
+        if role != PASSED:  # most are, and there are many of them
+            if role is None:
+                role = role_of(at.f_code)
+            if role == ENDS:
+                # Code that dynamo wrote calls compiled code on no line of its own: who called that is worth a line.
+                if not (compiled and compat_compile.is_generated(at.f_code)):
+                    break
+            elif role == SHOWN and via is None:
+                via = at
+            elif role == COMPILERS:
+                compiled = True
         at = at.f_back
-    user = at or via or inner
-    below = None if user is inner else (via if via is not None and via is not user else inner)
-    key: tuple[int, ...] = (id(user.f_code), user.f_lasti)
-    if below is not None:
-        key += (id(below.f_code), below.f_lasti)
+    user = at or via or frame
+    below = None if user is frame else (via if via is not None and via is not user else frame)
+    key: tuple[int, ...]
+    if below is None:
+        key = (id(user.f_code), user.f_lasti)
+    else:
+        key = (id(user.f_code), user.f_lasti, id(below.f_code), below.f_lasti)
     site = _sites.get(key)
     if site is None:
         library = (below.f_code, below.f_lasti) if below is not None and kind_of(below.f_code) != OURS else None

@@ -19,10 +19,16 @@ class OptimizerStep:
     """One call of `step()`, as its hooks see it. Programs with many small optimizers make thousands a second: what not
     every listener needs is found when the first one asks."""
 
-    __slots__ = ("_parameters", "_site", "args", "frame", "inner", "kwargs", "optimizer")
+    __slots__ = ("_parameters", "args", "frame", "inner", "known_site", "kwargs", "optimizer")
 
     def __init__(
-        self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, inner: bool
+        self,
+        optimizer: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        frame: FrameType,
+        inner: bool,
+        known_site: Site | None = None,
     ) -> None:
         self.optimizer = optimizer
         self.args = args
@@ -31,7 +37,7 @@ class OptimizerStep:
         # Inside the step of another optimizer, which calls this one's.
         self.inner = inner
         self._parameters: list[torch.Tensor] | None = None
-        self._site: Site | None = None
+        self.known_site = known_site
 
     @property
     def parameters(self) -> list[torch.Tensor]:
@@ -41,9 +47,9 @@ class OptimizerStep:
 
     @property
     def site(self) -> Site:
-        if self._site is None:
-            self._site = site_of(self.frame)
-        return self._site
+        if self.known_site is None:
+            self.known_site = site_of(self.frame)
+        return self.known_site
 
 
 Listener = Callable[[OptimizerStep], None]
@@ -59,8 +65,9 @@ class StepHooks:
         self.before: list[Listener] = []
         self.after: list[Listener] = []
         self._handles: list[Any] = []
-        # Frames of steps that have begun, by address: to hold one would keep what the program has let go.
-        self._running: list[int] = []
+        # Frames of steps that have begun, by address, and their lines: to hold more than that would keep what the
+        # program has let go.
+        self._running: list[tuple[int, Site | None]] = []
 
     def install(self) -> None:
         self.resume()
@@ -84,24 +91,27 @@ class StepHooks:
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         frame = sys._getframe(1)
         if self._running:  # a step inside another, or one of those has raised
-            self._running = [number for number in self._running if _is_above(frame, number)]
-        self._running.append(id(frame))
-        self._tell(self.before, optimizer, args, kwargs, frame)
+            self._running = [entry for entry in self._running if _is_above(frame, entry[0])]
+        self._running.append((id(frame), None))
+        step = OptimizerStep(optimizer, args, kwargs, frame, len(self._running) > 1)
+        self._tell(self.before, step)
+        self._running[-1] = (id(frame), step.known_site)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         frame = sys._getframe(1)
-        if id(frame) not in self._running:  # we were not there when it began
+        known = [place for place, (number, _) in enumerate(self._running) if number == id(frame)]
+        if not known:  # we were not there when it began
             return
-        del self._running[self._running.index(id(frame)) + 1 :]
-        self._tell(self.after, optimizer, args, kwargs, frame)
+        del self._running[known[0] + 1 :]
+        site = self._running[-1][1]
+        self._tell(self.after, OptimizerStep(optimizer, args, kwargs, frame, len(self._running) > 1, site))
         self._running.pop()
 
-    def _tell(self, listeners: list[Listener], optimizer: Any, args: Any, kwargs: Any, frame: FrameType) -> None:
+    def _tell(self, listeners: list[Listener], step: OptimizerStep) -> None:
         if not self._watches():
             return
         held = compat_compile.hold()  # a compiled step would have what we make here compiled as well
         try:
-            step = OptimizerStep(optimizer, args, kwargs, frame, len(self._running) > 1)
             for listener in listeners:
                 listener(step)
         except Exception as error:

@@ -94,3 +94,42 @@ def test_nothing_is_earned_outside_of_a_block(monkeypatch):
     assert share.granted() == pytest.approx(1.0)
     now[0] = 60.0
     assert share.granted() == pytest.approx(2.0)
+
+
+def test_a_long_run_has_a_smaller_share(monkeypatch):
+    monkeypatch.undo()
+    share = Share(allowance=0.0, share=0.1, started=0.0, early=10.0, later=0.01)
+    now = [10.0]
+    monkeypatch.setattr("torchsan.observe.timing.processor_time", lambda: now[0])
+    assert share.granted() == pytest.approx(1.0)
+    now[0] = 110.0
+    assert share.granted() == pytest.approx(2.0)
+
+
+def test_the_processors_time_is_not_asked_for_before_there_can_be_any(monkeypatch):
+    monkeypatch.undo()
+    wall, asked = [0.0], []
+    monkeypatch.setattr("torchsan.observe.timing.perf_counter", lambda: wall[0])
+    monkeypatch.setattr("torchsan.observe.timing.processor_time", lambda: asked.append(None) or wall[0])
+    share = Share(allowance=0.0, share=0.1, started=0.0, hoard=1.0)
+    share.spent = 0.2
+    for tenth in range(30):  # what is spent is earned again after two seconds, and half a hoard after seven
+        wall[0] = tenth / 10
+        assert share.allows() is (tenth >= 20)
+    assert len(asked) < 15
+    asked.clear()
+    wall[0] = 3.0
+    assert not share.spare()
+    assert not share.spare()
+    assert len(asked) == 1
+    wall[0] = 8.0
+    assert share.spare()
+
+
+def test_what_is_earned_can_be_spent_at_once(monkeypatch):
+    monkeypatch.undo()
+    share = Share(allowance=0.0, share=0.0001, started=time.process_time())
+    share.spent = 1.0
+    assert not share.allows()
+    share.earn(2.0)
+    assert share.allows()

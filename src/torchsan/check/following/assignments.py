@@ -57,7 +57,8 @@ class Assignments(Parts):
             current = owner.attributes.get(target.attr)
             if owner.module and isinstance(current, Tensor) and current.storage.kind == "parameter":
                 plain = isinstance(value, Tensor) and value.sure and value.storage.kind != "parameter"
-                if plain and not value.view:
+                # `self.bias = self.bias.to(x.device)` is the parameter itself where nothing has to be moved.
+                if plain and not value.view and value.storage.probably is not current.storage:
                     self.machine.refuse("parameter-replaced", current, node, "=", target)
             owner.attributes[target.attr] = value
             self.machine.kept += tensors_in(value)

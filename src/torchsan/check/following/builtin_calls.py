@@ -50,6 +50,11 @@ class BuiltinCalls(Parts):
         given = [t for v in (*args, *kwargs.values()) for t in tensors_in(v)]
         return self.machine.unknown(given, node, passes=False)
 
+    def builtin_hasattr(self, args: list[Any], node: ast.Call) -> Any:
+        """Who asks whether torch has something asks for its version: the one at hand has it."""
+        known = bool(args) and isinstance(args[0], Library) and args[0].name.split(".")[0] == "torch"
+        return Plain(True, True) if known else Plain()
+
     def builtin_isinstance(self, args: list[Any], node: ast.Call) -> Any:
         """Known for layers, tensors and lists."""
         if len(args) != 2:

@@ -12,13 +12,12 @@ from torchsan.check.following.blocks import NO_VALUES, comes_after
 from torchsan.check.modelling.names import tensor_methods
 from torchsan.check.reading.outline import body_of, outline_of
 from torchsan.check.reading.program import FunctionInfo, Program
-from torchsan.check.reading.project import Project, text_of
+from torchsan.check.reading.project import Project
 from torchsan.model.source import real_path
 
 MOST_FILES = 12
 _OWN_MEMORY = re.compile(r"\.clone\(|copy|\b(?:new_)?(?:zeros|ones|empty|full)(?:_like)?\(")
 MOST_TEXT = 300_000
-_NO_GRAD = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
 class Use(Enum):
@@ -65,33 +64,6 @@ def is_registered(info: FunctionInfo) -> bool:
         around += [ast.unparse(decorator) for decorator in info.owner.node.decorator_list]
     # `@register_checkpoint_hooks` files its methods, not itself.
     return any("regist" in name and "hook" not in name for name in map(str.lower, around))
-
-
-def called_without_grad(name: str, project: Project) -> bool:
-    """Whether somebody in the tree calls, or hands on, a function of this name where no gradients are kept."""
-    for path, text in project.mentions(name)[:MOST_FILES]:
-        if len(text) < MOST_TEXT and _NO_GRAD.search(text) and _without_grad(path, name):
-            return True
-    return False
-
-
-@lru_cache(maxsize=256)
-def _without_grad(path: str, name: str) -> bool:
-    try:
-        tree = ast.parse(text_of(path))
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    for node in ast.walk(tree):
-        around: list[ast.expr] = []
-        if isinstance(node, ast.With | ast.AsyncWith):
-            around = [item.context_expr for item in node.items]
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            around = node.decorator_list
-        if any(_NO_GRAD.search(ast.unparse(part)) for part in around):
-            named = (n for below in getattr(node, "body", ()) for n in ast.walk(below))
-            if any(isinstance(n, ast.Name | ast.Attribute) and _last(n) == name for n in named):
-                return True
-    return False
 
 
 def _held_as(owner: str, project: Project) -> set[str]:
@@ -199,6 +171,9 @@ def _use(
         if isinstance(given, ast.Attribute) or isinstance(given.slice, ast.Constant):
             # `data["x"]`, `box.corners`: a thing of its own.
             part = ast.unparse(given)
+        elif not any(isinstance(n, ast.Slice) for n in ast.walk(given.slice)):
+            # `x[kept]`: a copy where a mask or several places are asked for.
+            return Use.UNKNOWN
         given = given.value
     if isinstance(given, ast.Attribute):
         return Use.KEPT

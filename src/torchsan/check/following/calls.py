@@ -167,10 +167,10 @@ class Calls(MethodCalls, BuiltinCalls):
         except CallCutShort:
             if floor > self.left or not self.floor:
                 raise
-            self.machine.inside = inside
             scope.returned = self.machine.unknown([t for a in args for t in tensors_in(a)], node)
         finally:
             self.program, self.floor = before, floor
+            self.machine.inside = inside
             self.depth -= 1
             self.active.pop()
             self.machine.mode = previous

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from torchsan.check.facts import Fact
-from torchsan.check.following.callers import called_without_grad
+from torchsan.check.following.argument_kinds import used_as_containers, used_as_tensors
+from torchsan.check.following.carried import Run, carried
 from torchsan.check.following.dropped import dropped_results
-from torchsan.check.following.evaluation import only_evaluated, only_given_in_use
-from torchsan.check.following.evidence import used_as_containers, used_as_tensors
+from torchsan.check.following.evaluation import waits_for_a_caller
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
 from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import paths
@@ -29,13 +29,12 @@ from torchsan.check.modelling.values import (
     Tensor,
     tensors_in,
 )
-from torchsan.check.reading.places import function_at
 from torchsan.check.reading.prefilter import Suspects
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project, project_of
 from torchsan.check.telling.teller import Teller
 from torchsan.model import Place
-from torchsan.model.events import GradientCut, RefusedWrite, StaleSave
+from torchsan.model.events import GradientCut
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
@@ -45,9 +44,6 @@ PATHS_UNTRAINED = 5
 BUDGET_OF_PATHS, BUDGET_OF_PROGRAM = 250, 2 * BUDGET
 BUDGETS = {PATHS_ALONE: BUDGET_OF_PATHS, PATHS_UNTRAINED: BUDGET // 8, PATHS_WHOLE: BUDGET_OF_PROGRAM}
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
-# Methods that run whenever an object is made or used.
-_CALLED_BY_ALL = re.compile(r"^(?:__init__|__call__|forward|training_step|_?(?:init|reset)_?(?:weights?|parameters))$")
-_IS_NONE = re.compile(r"(\w+) is (not )?None$")
 _IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
 _NO_TENSOR = re.compile(
     r"\b(?:[Ll]ist|[Tt]uple|[Dd]ict|Sequence|Iterable|Iterator|Callable|Mapping|[Ss]et|Any|ndarray|int|float|str|bool|"
@@ -85,6 +81,7 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
     left = BUDGETS[most]
     owned, function = OwnedWrites(), None
     walked: set[ast.AST] = set()
+    runs: list[Run] = []
     for oracle in paths(most):
         if left <= 0:
             break
@@ -95,6 +92,8 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
             # Without a backward in sight, what leaves the function is what backward will start from.
             kept = interpreter.machine.kept if interpreter.lazy else []
             interpreter.machine.backward([*results, *kept], None, keep=True)
+            if not oracle.once:
+                runs.append(Run(oracle, interpreter.machine))
         except (PathEnded, CallCutShort):
             pass
         except RecursionError:
@@ -109,46 +108,10 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
         touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts or oracle.interesting)
         if not oracle.default and not touched and not oracle.flipped:
             break
+    facts = [carried(fact, function, program, project, runs) for fact in facts]
     if function is not None:
         facts += owned.facts(function, program, project, Teller(program))
-        if project is not None:
-            facts = [_as_called(fact, function, program, project) if _in_graph(fact) else fact for fact in facts]
     return [_on_all_paths(fact, {program.place(node) for node in walked}) for fact in facts] if walked else facts
-
-
-def _in_graph(fact: Fact) -> bool:
-    """Whether a fact is one only where gradients are kept."""
-    return isinstance(fact.event, StaleSave | RefusedWrite) and fact.certainty != "possible"
-
-
-def _as_called(fact: Fact, root: FunctionInfo, program: Program, project: Project) -> Fact:
-    """A fact of a function, or below it, that is called where no gradients are kept may be none."""
-    writer = function_at(program, fact.at.line) if fact.at.path == program.path else None
-    around = {info.name for info in (root, writer) if info is not None and _hangs_on_callers(info)}
-    without = any(called_without_grad(name, project) or only_evaluated(name, project) for name in around)
-    without = without or _left_out_in_training(fact, root, project)
-    return replace(fact, certainty="possible") if without else fact
-
-
-def _left_out_in_training(fact: Fact, root: FunctionInfo, project: Project) -> bool:
-    """Whether a write happens only where an argument is given that nobody gives in training."""
-    asked = [
-        match[1] for condition, answer in fact.inside if (match := _IS_NONE.match(condition)) and _given(match, answer)
-    ]
-    spec = root.node.args
-    left_out = {a.arg for a in (*spec.posonlyargs, *spec.args)[::-1][: len(spec.defaults)]} | {
-        a.arg for a in spec.kwonlyargs
-    }
-    return any(name in left_out and only_given_in_use(root.name, name, project) for name in asked)
-
-
-def _given(test: re.Match[str], answer: bool) -> bool:
-    """Whether the answer to `x is None` or `x is not None` says that x was given."""
-    return answer == (test[2] is not None)
-
-
-def _hangs_on_callers(info: FunctionInfo) -> bool:
-    return info.name != "forward" and (info.owner is None or _waits_for_a_caller(info))
 
 
 def _on_all_paths(fact: Fact, walked: set[Place]) -> Fact:
@@ -222,9 +185,7 @@ def _method_root(owner: str, name: str) -> Root:
 
 def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
     interpreter.root = function.info
-    machine, bound = interpreter.machine, function.bound
-    machine.helper = _waits_for_a_caller(function.info)
-    machine.outside = machine.helper and isinstance(bound, Instance) and not bound.module
+    interpreter.machine.helper = function.info.owner is not None and waits_for_a_caller(function.info)
     if function.info.name == "backward" and function.info.owner is not None:
         given = _saved_by_forward(interpreter, function.info)
         if given:
@@ -239,14 +200,6 @@ def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor
     kwargs = _arguments(interpreter, function.info, skip_first=function.bound is not None)
     result = interpreter.call_function(function, [], kwargs, function.info.node)
     return list(tensors_in(result))
-
-
-def _waits_for_a_caller(info: FunctionInfo) -> bool:
-    """Whether a method runs neither when an object is made nor whenever it is used."""
-    if info.owner is None or _CALLED_BY_ALL.search(info.name):
-        return False
-    start = info.owner.methods.get("__init__")
-    return start is None or f"self.{info.name}(" not in ast.unparse(start.node)
 
 
 def _saved_by_forward(interpreter: Interpreter, info: FunctionInfo) -> list[object]:

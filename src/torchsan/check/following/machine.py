@@ -32,6 +32,14 @@ class CallCutShort(Exception):
     """A callee took more statements than it is worth: its result is not known."""
 
 
+def asks_itself(place: ast.AST) -> bool:
+    """Whether a write to some elements chooses them by what they are."""
+    target = place.targets[0] if isinstance(place, ast.Assign) else getattr(place, "target", None)
+    if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Compare):
+        return False
+    return ast.unparse(target.slice.left) == ast.unparse(target.value)
+
+
 class Machine:
     """State of one path through the program."""
 
@@ -51,8 +59,6 @@ class Machine:
         self.carried = self.perhaps_reset = self.said_reset = False
         # Whether a function is followed without the program that calls it, and is a method that others have to call.
         self.alone = self.helper = False
-        # … of an object that is no module: whether its caller keeps gradients is not known.
-        self.outside = False
         # Answers that this path took without the source deciding them, of the branches that it is in.
         self.inside: Answers = ()
         # Whether a test, not decided by the source, was passed that would have raised an error.
@@ -249,7 +255,8 @@ class Machine:
         if tensor.view == "expanded" and not tensor.behind and op not in SHAPE_ONLY:
             if not by_index:
                 self.refuse("overlap", tensor, place, op, target, origin)
-            self.facts.append(self.tell.overlap(tensor, place, op, target))
+            # `x[x > 9] = 9`: what shares its memory is asked the same, and gets the same.
+            self.facts.append(self.tell.overlap(tensor, place, op, target, certain=not asks_itself(place)))
         if self.mode != "grad" or tensor.behind or tensor.detached:
             return
         wants = tensor.wants_grad
@@ -288,7 +295,8 @@ class Machine:
         maker: ast.AST | None = None,
     ) -> None:
         certain = not self.doubtful(reason, tensor)
-        self.facts.append(self.tell.refused(reason, tensor, place, op, target, maker, certain=certain))
+        fact = self.tell.refused(reason, tensor, place, op, target, maker, certain=certain, inside=self.inside)
+        self.facts.append(fact)
         raise PathEnded
 
     def doubtful(self, reason: str, tensor: Tensor) -> bool:
@@ -300,7 +308,7 @@ class Machine:
             # Frozen there, perhaps, or replaced.
             return True
         if self.alone and self.helper and whole.storage.kind == "parameter":
-            # A method that others call: perhaps where no gradients are kept.
+            # A method that others call: perhaps on a branch on which no gradients are kept.
             return True
         frozen = whole.storage.kind == "parameter" and self.program.freezes and self.alone
         return reason in ("leaf", "leaf-view") and frozen
@@ -356,7 +364,7 @@ class Machine:
             for save in current.saves:
                 written = save.storage.written_after(save.time)
                 if written is not None:
-                    self.facts.append(self.tell.stale(current, save, written, node, sure=sure and not self.outside))
+                    self.facts.append(self.tell.stale(current, save, written, node, sure=sure))
             pending.extend((parent, sure) for parent in current.parents)
         if node is not None:
             self.backwards += 1

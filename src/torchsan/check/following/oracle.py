@@ -25,6 +25,14 @@ def bare(condition: str) -> str:
     return condition.removesuffix(" is not None") + " is None" if condition.endswith(" is not None") else condition
 
 
+def bare_turns(condition: str) -> bool:
+    """Whether the bare condition has the opposite answer."""
+    turned = False
+    while condition.startswith("not "):
+        condition, turned = condition[4:], not turned
+    return turned != condition.endswith(" is not None")
+
+
 class Oracle:
     """Answers for one path: a default, and conditions for which the answer is the other one."""
 

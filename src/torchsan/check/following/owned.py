@@ -8,39 +8,28 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from itertools import pairwise
+from dataclasses import dataclass
 
 from torchsan.check.facts import Fact
-from torchsan.check.following.blocks import blocks_of
+from torchsan.check.following.blocks import names_bound, names_read
 from torchsan.check.following.callers import Use, uses_of
+from torchsan.check.following.options import defaults_of, taken
 from torchsan.check.following.purposes import changes_nothing_twice, is_for_writing
+from torchsan.check.following.said import PERMITS, announced, documented, quiet, remarked
 from torchsan.check.modelling.names import SHAPE_ONLY
 from torchsan.check.modelling.values import ONCE, Storage, Tensor, Write
-from torchsan.check.reading.places import function_at
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
+from torchsan.check.telling.evidence import Claim, Evidence, Shown, certainty
 from torchsan.check.telling.teller import Teller
 
-# Names that tell the reader what is going to happen.
-_SAYS_SO = re.compile(
-    r"_$|inplace|in_place|quantize|preprocess|^(?:update|init|reset|fill|set|write|copy|accumulate|step|zero|clip|sync|all_|reduce|assign|"
-    r"insert|append|add|allocate|load|store|push|register|mutate|scatter|apply|freeze|prune|shuffle|swap|test|setup|collate|"
-    r"convert|quantize|remap|merge|patch|fuse|shard|draw|paint|plot|visualize|__)(?:_|$|[a-z]*$)"
-)
-_DOCUMENTED = re.compile(
-    r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect|"
-    r"updates? (?:the )?(?:given|provided|passed)",
-    re.I,
-)
-_REMARK = re.compile(r"#.*\bin[- ]?place\b", re.I)
-_DESCRIBES = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params|Inputs?|Shape)\s*:?\s*$|:param\b", re.M)
 _BLANKS = frozenset(
     {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros"}
 )
 # Asked before a write: whether it may be done in place, and whether a gradient forbids it.
-_PERMITS = re.compile(r"in_?place")
 _IF_FREE = re.compile(r"\.requires_grad")
-_PERMISSION = frozenset({"out", "inplace", "in_place", "inplace_", "copy", "clone"})
+# The callers' tensors are there to be written to.
+_MEANT = frozenset({Use.FOR_EFFECT, Use.KEPT})
 
 
 class OwnedWrites:
@@ -78,56 +67,102 @@ class OwnedWrites:
             if storage.kind == "state" and not mixed:
                 continue
             # `if total is None: total = zeros(…)`: what is given instead is there to be filled.
-            certain = not any(weak(s) or (mixed and blank(s)) for s, _, _ in seen)
-            certain = certain and not (quiet(info, program, storage) or announced(info, write))
-            certain = certain and not remarked(info, program, write)
-            certain = certain and (storage.kind != "argument" or info.returns)
-            # Last, since the whole tree may have to be read for it.
-            certain = certain and self.harmful(info, program, project, storage, write, mixed=mixed)
+            guessed = any(weak(s) or (mixed and blank(s)) for s, _, _ in seen)
+            case = Case(info, program, project, storage, write, self.writes_to(storage), mixed, guessed)
             # One mistake may take several lines.
             told |= {(o.kind, o.name) for s, _, _ in seen if (o := owner_of(s)) is not None}
-            found.append(tell.owned(storage, write, info, mixed=mixed, certain=certain))
+            sure = certainty(Claim.OTHERS, case.shown()) == "certain"
+            found.append(tell.owned(storage, write, info, mixed=mixed, certain=sure))
         return found
 
-    def harmful(
-        self,
-        info: FunctionInfo,
-        program: Program,
-        project: Project | None,
-        storage: Storage,
-        write: Write,
-        *,
-        mixed: bool,
-    ) -> bool:
-        """Whether somebody may look at the memory after the call, as far as the tree shows."""
-        if storage.kind == "state":
-            return True
-        if not public(info) or is_test(program.path):
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A write to memory of somebody else, and what there is to be shown of it."""
+
+    info: FunctionInfo
+    program: Program
+    project: Project | None
+    storage: Storage
+    write: Write
+    # All writes to the same memory.
+    writes: list[Write]
+    # On other paths the same line writes to a tensor of its own.
+    mixed: bool
+    guessed: bool
+
+    def shown(self) -> Shown:
+        """In the order of what it costs: the whole tree may have to be read for the last."""
+        return {
+            Evidence.FOLLOWED: self.follows,
+            Evidence.SILENT: self.is_silent,
+            Evidence.LASTING: lambda: any(lasts(write) for write in self.writes),
+            Evidence.TAKEN: lambda: taken(self.write.inside, [self.info], self.project),
+            Evidence.STANDS_IN: self.stands_in,
+            Evidence.READ: self.is_read,
+            Evidence.DESCRIBED: self.is_described,
+        }
+
+    def follows(self) -> bool:
+        if self.guessed:
             return False
-        uses = uses_of(info, storage.name, program, project)
-        if Use.READ_SOMETIMES in uses:
-            # The branch that calls and the one that writes may never go together.
-            uses = uses - {Use.READ_SOMETIMES} | {Use.FRESH if write.inside or write.guarded else Use.READ}
-        if uses & {Use.FOR_EFFECT, Use.KEPT}:
-            return False
-        if project is not None and info.owner is not None and ambiguous(info.name, project):
-            return mixed or uses == {Use.READ}
-        if Use.READ in uses:
-            # What is changed and handed back says by that what it does, unless it says otherwise.
-            return mixed or documented(info) or not hands_back(info, storage.name)
-        if any(_IF_FREE.search(condition) for condition, _ in write.inside):
+        argument = self.storage.kind == "argument"
+        return not argument or (self.info.returns and public(self.info) and not is_test(self.program.path))
+
+    def is_silent(self) -> bool:
+        if any(_IF_FREE.search(condition) for condition, _ in self.write.inside):
             # Its author has thought of what the write may spoil.
             return False
-        if mixed:
-            return uses <= {Use.HANDED_ON, Use.UNKNOWN} or reads_again(info, storage.name, write)
-        # Nobody in the tree tells: callers from outside trust what the function says of itself.
-        if changes_nothing_twice(write):
+        said = quiet(self.info, self.program, self.storage) or announced(self.info, self.write)
+        return not said and not remarked(self.info, self.program, self.write)
+
+    def stands_in(self) -> bool:
+        if not self.mixed or self.storage.kind == "state":
+            return self.mixed
+        if out_of_layer(self.info, self.write):
+            return True
+        optional = defaults_of(self.info).get(self.storage.name)
+        spared = hands_back(self.info, self.storage.name) or self.uses() & {Use.FRESH, *_MEANT}
+        return isinstance(optional, ast.Constant) and optional.value is None and not spared
+
+    def is_read(self) -> bool:
+        if self.mixed and reads_again(self.info, self.storage.name, self.write):
+            return True
+        uses = self.uses()
+        if Use.READ_SOMETIMES in uses:
+            # The branch that calls and the one that writes may never go together.
+            uses = uses - {Use.READ_SOMETIMES} | {Use.FRESH if self.write.inside or self.write.guarded else Use.READ}
+        if Use.READ not in uses or uses & _MEANT:
             return False
-        return uses <= {Use.HANDED_ON} and bool(program.package) and (write.op in SHAPE_ONLY or documented(info))
+        several = self.info.owner is not None and ambiguous(self.info.name, self.project)
+        # What is changed and handed back says by that what it does, unless it says otherwise.
+        told = documented(self.info) or not hands_back(self.info, self.storage.name)
+        return told and (not several or uses == {Use.READ})
+
+    def is_described(self) -> bool:
+        """Nobody in the tree tells: callers from outside trust what the function says of itself."""
+        described = documented(self.info)
+        if self.mixed or not self.program.package or not (described or self.write.op in SHAPE_ONLY):
+            return False
+        uses = self.uses()
+        return uses <= {Use.HANDED_ON} and (described or bool(uses))
+
+    def uses(self) -> set[Use]:
+        return uses_of(self.info, self.storage.name, self.program, self.project)
 
 
-def ambiguous(name: str, project: Project) -> bool:
+def lasts(write: Write) -> bool:
+    """Whether a write takes more than what has to go: not what is masked, nor a dimension of size one."""
+    place = write.place
+    if isinstance(place, ast.AugAssign) and isinstance(place.op, ast.Mult) and "mask" in ast.unparse(place.value):
+        return False
+    return write.op != "squeeze_" and not changes_nothing_twice(write)
+
+
+def ambiguous(name: str, project: Project | None) -> bool:
     """Whether several classes of the tree have a method of this name: whose callers are whose is not known."""
+    if project is None:
+        return False
     return name not in ("forward", "__call__") and sum(t.count(f"def {name}(") for _, t in project.mentions(name)) > 1
 
 
@@ -150,31 +185,11 @@ def weak(storage: Storage) -> bool:
 
 def meant(write: Write) -> bool:
     """Whether the write itself says that it is meant: through `.data`, once, or where it is allowed."""
-    if write.how == "behind" or any(c == ONCE or _PERMITS.search(c) for c, _ in write.inside):
+    if write.how == "behind" or any(c == ONCE or PERMITS.search(c) for c, _ in write.inside):
         return True
     # `mask[mask.clone()] = …`: who copies what is about to be written knows that it is.
     target = getattr(write.place, "targets", [None])[0]
     return isinstance(target, ast.Subscript) and "clone(" in ast.unparse(target.slice)
-
-
-def announced(info: FunctionInfo, write: Write) -> bool:
-    """Whether a warning stands before the write: whoever sees it is told."""
-    body = [] if isinstance(info.node, ast.Lambda) else info.node.body
-    for block in blocks_of(body):
-        for before, node in pairwise(block):
-            if node is write.place and isinstance(before, ast.Expr) and "warn" in ast.unparse(before):
-                return True
-    return False
-
-
-def remarked(info: FunctionInfo, program: Program, write: Write) -> bool:
-    """Whether a comment of the function, or what it calls to do the write, says that it is done in place."""
-    home = getattr(write.place, "home", None) or program
-    writer = function_at(home, getattr(write.place, "lineno", 0))
-    if writer is not None and writer.node is not info.node and (says_so(writer) or asks_permission(writer)):
-        return True
-    lines = (info.program or program).lines[info.node.lineno - 1 : info.node.end_lineno]
-    return any(_REMARK.search(line) for line in lines)
 
 
 def hands_back(info: FunctionInfo, name: str) -> bool:
@@ -189,13 +204,30 @@ def is_test(path: str) -> bool:
     return name.startswith("test_") or name.endswith("_test.py") or not {"tests", "test"}.isdisjoint(folders[-4:])
 
 
-def reads_again(info: FunctionInfo, name: str, write: Write) -> bool:
-    """Whether the function itself reads the argument after it was written under another name."""
-    target, line = write.target, getattr(write.place, "end_lineno", 0)
-    if not isinstance(target, ast.Name) or target.id == name:
+def out_of_layer(info: FunctionInfo, write: Write) -> bool:
+    """Whether what is written came out of a layer: `x = self.proj(x)` is x itself where the layer is an identity."""
+    name = write.target.id if isinstance(write.target, ast.Name) else ""
+    bound = [n for n in ast.walk(info.node) if isinstance(n, ast.Assign) and names_bound(n) == {name}]
+    last = max((n for n in bound if n.lineno < write.place.lineno), key=lambda n: n.lineno, default=None)  # type: ignore[attr-defined]
+    made = last.value.func if last is not None and isinstance(last.value, ast.Call) else None
+    if not isinstance(made, ast.Attribute) or ast.unparse(made.value) != "self" or info.name != "forward":
         return False
-    uses = [n for n in ast.walk(info.node) if isinstance(n, ast.Name) and n.id == name]
-    return all(isinstance(n.ctx, ast.Load) for n in uses) and any(n.lineno > line for n in uses)
+    return info.owner is not None and made.attr not in info.owner.methods
+
+
+def reads_again(info: FunctionInfo, name: str, write: Write) -> bool:
+    """Whether the function itself reads its argument after it has written to it by another name: `h = x.view(-1)`."""
+    target, line = write.target, getattr(write.place, "end_lineno", 0)
+    if not isinstance(target, ast.Name) or target.id == name or not _holds(info.node, write.place):
+        return False
+    body = [] if isinstance(info.node, ast.Lambda) else info.node.body
+    stored = any(name in names_bound(node) for node in body)
+    after = [node for node in body if node.lineno > line]
+    return not stored and any(name in names_read(node) for node in after)
+
+
+def _holds(outer: ast.AST, inner: ast.AST) -> bool:
+    return any(node is inner for node in ast.walk(outer))
 
 
 def blank(storage: Storage) -> bool:
@@ -203,45 +235,5 @@ def blank(storage: Storage) -> bool:
     return storage.kind == "fresh" and storage.made_by in _BLANKS
 
 
-def documented(info: FunctionInfo) -> bool:
-    """Whether a function describes what it is given: its callers read that instead of its lines."""
-    if isinstance(info.node, ast.Lambda):
-        return False
-    words = ast.get_docstring(info.node, clean=False) or ""
-    return _DESCRIBES.search(words) is not None
-
-
 def public(info: FunctionInfo) -> bool:
     return not info.name.startswith("_") and not (info.owner is not None and info.owner.name.startswith("_"))
-
-
-def quiet(info: FunctionInfo, program: Program, storage: Storage) -> bool:
-    """Whether a function tells its callers that it writes."""
-    if storage.kind == "state":
-        return False
-    node = info.node
-    if isinstance(node, ast.Lambda) or (_SAYS_SO.search(info.name) and info.name != "forward"):
-        return True
-    spec = node.args
-    names = {a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
-    if names & _PERMISSION or asks_permission(info):
-        return True
-    if info.owner is not None and any(b.endswith(("Function", "Optimizer", "Dataset")) for b in info.owner.bases):
-        return True
-    return says_so(info)
-
-
-def asks_permission(info: FunctionInfo) -> bool:
-    """Whether a test of the function asks for an option: `if not self.inplace: x = x.clone()`."""
-    tests = [n.test for n in ast.walk(info.node) if isinstance(n, ast.If | ast.IfExp)]
-    return any(_PERMITS.search(ast.unparse(test)) for test in tests)
-
-
-def says_so(info: FunctionInfo) -> bool:
-    """Whether the documentation of a function or of its class tells that something is written."""
-    if isinstance(info.node, ast.Lambda):
-        return False
-    documentation = ast.get_docstring(info.node, clean=False) or ""
-    if info.owner is not None:
-        documentation += ast.get_docstring(info.owner.node, clean=False) or ""
-    return _DOCUMENTED.search(documentation) is not None

@@ -29,10 +29,12 @@ def is_for_writing(info: FunctionInfo, name: str, writes: list[Write]) -> bool:
 
 @lru_cache(maxsize=1024)
 def documentation_of(info: FunctionInfo, name: str) -> str:
-    """What the documentation of a function says of one argument."""
+    """What the documentation of a function, or of the class that it makes objects of, says of one argument."""
     if isinstance(info.node, ast.Lambda):
         return ""
-    lines = (ast.get_docstring(info.node) or "").split("\n")
+    whole = info.owner.node if info.owner is not None and info.name == "__init__" else None
+    shown = [ast.get_docstring(node) or "" for node in (info.node, whole) if node is not None]
+    lines = "\n".join(shown).split("\n")
     begins = re.compile(rf"\s*(?::param\s+(?:\w+\s+)?)?`*{re.escape(name)}`*\s*(?:\([^)]*\))?\s*:")
     for index, line in enumerate(lines):
         if begins.match(line):

@@ -25,6 +25,7 @@ from torchsan.check.modelling.values import (
     Instance,
     Layer,
     Library,
+    Mapping,
     Plain,
     Sequence,
     Storage,
@@ -55,6 +56,12 @@ def complains(node: ast.If) -> bool | None:
     if _raises(node.body):
         return False
     return True if node.orelse and isinstance(node.orelse[-1], ast.Raise) else None
+
+
+def returns(body: list[ast.stmt]) -> bool:
+    """Whether a block leaves the function."""
+    last = body[-1] if body else None
+    return isinstance(last, ast.Return) or (isinstance(last, ast.If) and returns(last.body) and returns(last.orelse))
 
 
 def _raises(body: list[ast.stmt]) -> bool:
@@ -209,6 +216,12 @@ class Statements(Assignments):
                 owner = self.value(target.value, scope)
                 if isinstance(owner, Sequence):
                     owner.empty()
+                elif isinstance(owner, Mapping):
+                    key = self.value(target.slice, scope)
+                    if isinstance(key, Plain) and key.known:
+                        owner.items.pop(key.value, None)
+                    else:
+                        owner.items.clear()
 
     def run_If(self, node: ast.If, scope: Scope) -> str:
         answer = self.condition(node.test, scope)
@@ -226,9 +239,13 @@ class Statements(Assignments):
             if answer:
                 self.narrow(node.test, scope)
         try:
-            return self.run_block(node.body if answer else node.orelse, scope)
+            left = self.run_block(node.body if answer else node.orelse, scope)
         finally:
             self.machine.inside = before
+        if question and not left and returns(node.orelse if answer else node.body):
+            # What comes after it hangs on the answer, too.
+            self.machine.inside = (*before, *({(question, answer)} - set(before)))
+        return left
 
     def narrow(self, test: ast.expr, scope: Scope) -> None:
         """What `isinstance` has just told of a value of which nothing was known."""

@@ -136,6 +136,16 @@ class ClassInfo:
                         found[str(name.value)] = call
         return found
 
+    def settled(self, name: str) -> ast.expr | None:
+        """What an attribute surely is after `__init__`; None where that hangs on one of its branches."""
+        given = [n for n in self._start if isinstance(n, ast.Assign) and any(_is_own(t, name) for t in n.targets)]
+        in_test = {id(n) for t in self._start if isinstance(t, ast.If) and asks_version(t) for n in t.body}
+        if not given or (len(given) > 1 and id(given[-1]) not in in_test):
+            return None
+        return (
+            None if name in self.built_up or (len(given) == 1 and self.conditions(given[-1].value)) else given[-1].value
+        )
+
     def conditions(self, value: ast.expr) -> list[tuple[ast.expr, bool]]:
         """The tests of `__init__` under which it assigns this very value, each with its answer."""
         start = self.methods.get("__init__")
@@ -330,13 +340,19 @@ class Program:
         return info
 
 
+def asks_version(node: ast.stmt) -> bool:
+    """Whether an `if` asks for something that older versions do not have: the one at hand has it."""
+    test = node.test if isinstance(node, ast.If) else None
+    return isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "hasattr"
+
+
 def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
     """Statements and those inside them, but not those of functions and classes defined there."""
     found: list[ast.stmt] = []
     for node in body:
         found.append(node)
         if isinstance(node, ast.If | ast.For | ast.While | ast.AsyncFor):
-            found += _statements(node.body) + _statements(node.orelse)
+            found += _statements(node.body) + ([] if asks_version(node) else _statements(node.orelse))
         elif isinstance(node, ast.With | ast.AsyncWith):
             found += _statements(node.body)
         elif isinstance(node, ast.Try):
@@ -362,6 +378,11 @@ def _local_names(target: ast.expr | None) -> set[str]:
     if isinstance(target, ast.Tuple | ast.List):
         return {name for item in target.elts for name in _local_names(item)}
     return set()
+
+
+def _is_own(target: ast.expr, name: str) -> bool:
+    own = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+    return own and target.attr == name  # type: ignore[attr-defined]
 
 
 def _note_assigned(found: dict[str, ast.expr], target: ast.expr, value: ast.expr) -> None:

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 from torchsan.check.facts import Fact
-from torchsan.check.modelling.questions import for_use
 from torchsan.check.modelling.values import IN_TURN, ONCE, Answers, Node, Save, Snapshot, Storage, Tensor, Write
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.model import Certainty, Place, events
@@ -88,11 +87,11 @@ class Teller:
         certain = save.certain and sure and agree(save.inside, write.inside)
         # A linear layer keeps a transposed view, which stays with the old memory when a parameter is given another.
         certain = certain and not (write.op == ".data =" and node.op in ("nn.Linear", "linear"))
-        certain = certain and not any(for_use(*answer) for answer in (*save.inside, *write.inside))
         if self.alone and save.storage.kind == "argument" and FOR_OUTPUT.search(save.storage.name):
             # A state that is handed over to be brought up to date: so decode those who need no gradient.
             certain = False
-        return Fact(event, self.program.place(write.place), "certain" if certain else "possible", write.inside)
+        inside = max(save.inside, write.inside, key=len)
+        return Fact(event, self.program.place(write.place), "certain" if certain else "possible", inside)
 
     def refused(
         self,
@@ -104,6 +103,7 @@ class Teller:
         maker: ast.AST | None,
         *,
         certain: bool = True,
+        inside: Answers = (),
     ) -> Fact:
         made = tensor.origin if tensor.view else tensor.place
         custom = reason == "custom-function"
@@ -114,7 +114,7 @@ class Teller:
             origin=None if custom else self.line(maker or made),
             custom_write=self.line(tensor.origin) if custom else None,
         )
-        return Fact(event, self.program.place(place), "certain" if certain else "possible")
+        return Fact(event, self.program.place(place), "certain" if certain else "possible", inside)
 
     def inference_saved(self, tensor: Tensor, node: Node, name: ast.AST | None) -> Fact:
         """Torch refuses to keep a tensor of inference mode for a gradient."""
@@ -204,13 +204,13 @@ class Teller:
         """A custom backward writes to what its forward was given and saved."""
         event = events.StaleSave(
             memory=events.Memory(storage.name),
-            save=events.Save(storage.owner, "saved tensor", self.line(node)),
+            save=events.Save(storage.owner, "saved tensor", self.line(node), custom=True),
             write=self.write(write),
             needed=None,
             silent=False,
             constructor=None,
         )
-        return Fact(event, self.program.place(write.place))
+        return Fact(event, self.program.place(write.place), "certain", write.inside)
 
     def constant_term(self, cut: ast.Call, needed: ast.AST) -> Fact:
         value = cut.func.value if isinstance(cut.func, ast.Attribute) else cut

@@ -6,20 +6,22 @@ from contextlib import AbstractContextManager
 
 from torchsan.observe.timing import Share
 
-# All looks together have this share of the process's time; lines that it has not met before have time of their own
-# besides, some once for every process and some for every such line. However often a block is watched, a line is new
-# but once. Of a program that is all new lines, as a suite of tests is, their time is a share as well.
+# All looks together have this share of the process's time, and after some seconds a smaller one: what a long run does,
+# it has done before. Lines that it has not met before have time of their own besides, some once for every process and
+# some for every such line. However often a block is watched, a line is new but once. Of a program that is all new
+# lines, as a suite of tests is, their time is a share as well.
 SHARE, ALLOWANCE, FOR_A_LINE = 0.02, 0.4, 0.02
+EARLY, LATER_SHARE = 10.0, 0.004
 FOR_ALL_LINES = 0.04
 HOARD = 0.01
 
-_share = Share(0.0, SHARE, hoard=HOARD)
+_share = Share(0.0, SHARE, hoard=HOARD, early=EARLY, later=LATER_SHARE)
 # It is earned while something is watched: a block does not begin with what the program did before.
 _share.rest()
 _blocks = 0
 _first_looks = Share(ALLOWANCE, 0.0, at_most=FOR_ALL_LINES)
 # To note what a line does to bytes that it has not met before takes far less than a look.
-_notes = Share(0.05, SHARE / 2)
+_notes = Share(0.05, SHARE / 2, early=EARLY, later=LATER_SHARE / 2)
 _known: set[object] = set()
 
 
@@ -69,12 +71,12 @@ class Schedule:
 
     def spare(self) -> bool:
         self._payer = _share
-        return not _taken() and _share.spare()
+        return _share.spare() and not _taken()
 
     def notes(self) -> bool:
         """Is there time to note what a line that is followed does, without a look around?"""
         self._payer = _notes
-        return not _taken() and _notes.allows()
+        return _notes.allows() and not _taken()
 
     def at_the_end(self) -> bool:
         return self._first(True) if self._new else self.spare()

@@ -42,7 +42,7 @@ CATCHING, LONGEST_CATCH = 4, 256
 WAITING, TRIES = 8, 3
 LOOKING = Share(1.5, 0.02)  # of the process: a block that is watched again and again begins with what is left
 # To count takes the longer the more lines the run has met; the first steps are all counted.
-COUNTING = Share(0.02, 0.01)
+COUNTING = Share(0.02, 0.01, hoard=0.02)
 ALL_COUNTED = 64
 # How often it is measured what a count takes: to measure takes as long as to count the lines of a small program.
 MEASURED = 16
@@ -85,6 +85,8 @@ class GrowthSensor:
         # Looks that wait for the tick at which their lines have more nodes again.
         self._waiting: list[_First] = []
         self._spare: dict[int, int] = {}
+        # References to the marks of all lines at the last count; in most programs they are the same at every step.
+        self._references: list[int] = []
         self._cost = 0.0
 
     def install(self) -> None:
@@ -106,6 +108,7 @@ class GrowthSensor:
             self._stepped = True
             self._courses.clear()
             self.suspects.clear()
+            self._references = []
         self._tick(step.frame)
 
     def _before_backward(self, roots: list[Any], frame: FrameType) -> None:
@@ -136,8 +139,13 @@ class GrowthSensor:
 
     def _count_all(self, rising: list[Site]) -> list[_First]:
         """Count the nodes of every line that this run has met; gives the looks whose lines have got more."""
-        self._spare = self.recorder.spare_marks()
-        self.recorder.live_nodes.append(sum([self._count(site, rising) for site in list(self.recorder.met)]))
+        sites, spare, live = list(self.recorder.met), self.recorder.spare_marks(), self.recorder.live_nodes
+        references = [sys.getrefcount(site.mark) for site in sites]
+        if live and references == self._references and spare == self._spare and not self.suspects:
+            live.append(live[-1])
+            return []
+        self._references, self._spare = references, spare
+        live.append(sum([self._count(site, rising) for site in sites]))
         for suspect in self.suspects:
             self._follow(suspect)
         return self._due()

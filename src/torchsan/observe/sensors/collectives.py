@@ -61,16 +61,19 @@ class CollectiveSensor:
         for name in ("is_completed", "get_future", "synchronize", "result"):
             patches.set(distributed.Work, name, self._asking(name, getattr(distributed.Work, name)))
         self.functional.install()
-        self.recorder.steps.before.append(self.inflight.before_step)
-        self.recorder.steps.after.append(self.inflight.after_step)
-        self.recorder.before_backward.append(self._before_backward)
-        # First of all: others may end the program here.
-        self.recorder.after_backward.insert(0, self._after_backward)
+        self.recorder.when_parallel.append(self._attend)
         ddp = distributed.ddp_class()
         if hasattr(ddp, "_sync_buffers"):
             patches.set(ddp, "_sync_buffers", self._buffers_synced(ddp._sync_buffers))
         if hasattr(ddp, "_pre_forward"):
             patches.set(ddp, "_pre_forward", self._forward_of_ddp(ddp._pre_forward))
+
+    def _attend(self) -> None:
+        self.recorder.steps.before.append(self.inflight.before_step)
+        self.recorder.steps.after.append(self.inflight.after_step)
+        self.recorder.before_backward.append(self._before_backward)
+        # First of all: others may end the program here.
+        self.recorder.after_backward.insert(0, self._after_backward)
 
     def close(self) -> None:
         self.inflight.close()
@@ -136,6 +139,7 @@ class CollectiveSensor:
 
         def _pre_forward(ddp: Any, *args: Any, **kwargs: Any) -> Any:
             if torch.is_grad_enabled() and ddp.require_backward_grad_sync and not ddp._join_config.enable:
+                self.recorder.parallel()
                 self._sums_to_come = ddp.process_group
             return original(ddp, *args, **kwargs)
 
@@ -166,6 +170,7 @@ class CollectiveSensor:
     ) -> Flight | None:
         if not self.recorder.active or self.recorder.paused:
             return None
+        self.recorder.parallel()
         flight = Flight(
             op=distributed.PUBLIC_NAMES.get(name, name),
             group=distributed.group_name(group),

@@ -280,9 +280,6 @@ class ExposureSensor:
             if foreign.storage.get() is None:
                 del self.foreign[memory]
 
-    def has_foreign(self) -> bool:
-        return bool(self.foreign)
-
     def look(self) -> None:
         """Compare exposed memory with what it held at the last look; a node may be about to save it now.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from _thread import _count as other_threads
 from _thread import get_ident
 from collections.abc import Callable
 from types import FrameType, ModuleType
@@ -13,7 +14,7 @@ import torch
 import torch.autograd.graph
 import torch.fx.traceback
 
-from torchsan import compat
+from torchsan import compat, compat_compile
 from torchsan.compat_compile import untraced
 from torchsan.model.events import Line
 from torchsan.observe import nodes
@@ -241,19 +242,23 @@ class GraphSensor:
 
     # -- backward -----------------------------------------------------------------------------------
 
+    # Small programs make thousands of passes a second: what is done at each of them is done without a call where it
+    # can be, and asks the interpreter for as little as it can.
+
     def run_backward(self, t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if not self.recorder.watches():
             return self._run_backward(t_outputs, *args, **kwargs)
         frame = _getframe(1)
         site = site_of(frame)
         self._before_backward(t_outputs, frame, site)
-        self._running.depth += 1
-        outer, outer_keeps = self.recorder.backward, self.recorder.backward_keeps_gradients
+        running, passing = self._running, self.recorder.state
+        running.depth += 1
+        outer = passing.site, passing.keeps_gradients
+        passing.site, passing.keeps_gradients = site, len(args) > 3 and bool(args[3])
         first = clock.now()
-        self.recorder.passing(site, keeps_gradients=len(args) > 3 and bool(args[3]))
         # Anomaly mode would print its own advice when the engine fails; ours comes instead. It is one switch for all
         # threads: where there are others, it stays on, since they may be building graphs meanwhile.
-        if not clock.threaded and threading.active_count() == 1:
+        if not clock.threaded and other_threads() == 0:
             compat.set_anomaly(self._user_anomaly, self._user_check_nan)
         try:
             return self._run_backward(t_outputs, *args, **kwargs)
@@ -261,42 +266,53 @@ class GraphSensor:
             self._failed(t_outputs, error, frame)
             raise
         finally:
-            self._running.depth -= 1
+            running.depth -= 1
             self.ledger.passes.append((first, site))
-            self.recorder.passing(outer, keeps_gradients=outer_keeps)
-            if self.recorder.active and not self.recorder.paused:
+            passing.site, passing.keeps_gradients = outer
+            if self.recorder.watches():
                 compat.set_anomaly(True, self._user_anomaly and self._user_check_nan)
             self._after_backward(site, first)
 
-    @shield
-    @untraced
     def _before_backward(self, outputs: Any, frame: Any, site: Site) -> None:
-        roots = nodes.roots_of(outputs)
-        for listener in self.recorder.before_backward:
-            listener(roots, frame)
-        if self.recorder.aliases is not None:
-            self.recorder.aliases.before_backward(frame, site)
-        if self.exposure is not None and self.exposure.has_foreign():
-            self.exposure.look()
-        if self.ledger.suspicious():
-            self.stale.find_silent(roots, frame, self.exposure)
-        self.keepsakes.look(roots, frame)
-        if self.ledger.autocast:
-            self.stale.find_stale_casts(roots, frame)
-        self.cuts.constant_terms(roots, site)
+        recorder = self.recorder
+        held = compat_compile.hold()
+        try:
+            roots = nodes.roots_of(outputs)
+            for listener in recorder.before_backward:
+                listener(roots, frame)
+            if recorder.aliases is not None:
+                recorder.aliases.before_backward(frame, site)
+            if self.exposure is not None and self.exposure.foreign:
+                self.exposure.look()
+            if self.ledger.suspicious():
+                self.stale.find_silent(roots, frame, self.exposure)
+            self.keepsakes.look(roots, frame)
+            if self.ledger.autocast:
+                self.stale.find_stale_casts(roots, frame)
+            if self.cuts.sites:
+                self.cuts.constant_terms(roots, site)
+        except Exception as error:
+            recorder.give_up(error)
+        finally:
+            compat_compile.release(held)
 
-    @shield
-    @untraced
     def _after_backward(self, site: Site, first: int) -> None:
-        if clock.now() > first:
-            self.stale.made_by_backward.append((first, clock.now(), site))
-        self._last_backward = site
-        self.ledger.finish_backward()
-        if self.exposure is not None and self.exposure.has_foreign():
-            self.snapshot_at_next_nodes(site)
-        if self._running.depth == 0:
-            for callback in self.recorder.after_backward:
-                callback(self.ledger.backwards)
+        held = compat_compile.hold()
+        try:
+            now = clock.now()
+            if now > first:
+                self.stale.made_by_backward.append((first, now, site))
+            self._last_backward = site
+            self.ledger.finish_backward()
+            if self.exposure is not None and self.exposure.foreign:
+                self.snapshot_at_next_nodes(site)
+            if self._running.depth == 0:
+                for callback in self.recorder.after_backward:
+                    callback(self.ledger.backwards)
+        except Exception as error:
+            self.recorder.give_up(error)
+        finally:
+            compat_compile.release(held)
 
     @shield
     @untraced

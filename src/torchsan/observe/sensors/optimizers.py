@@ -10,7 +10,7 @@ import torch
 from torchsan import compat
 from torchsan.observe.clock import clock
 from torchsan.observe.ledger import Stepped
-from torchsan.observe.objects import is_honest, module_of
+from torchsan.observe.objects import is_honest, module_of, parameters_in_turn
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.steps import OptimizerStep
 from torchsan.observe.tensors import is_plain, memory_of
@@ -34,7 +34,7 @@ class OptimizerSensor:
 
     def _noted(self, step: OptimizerStep) -> None:
         first = None
-        for parameter in step.parameters:
+        for parameter in parameters_in_turn(step.optimizer):
             if is_plain(parameter) and parameter.grad is not None:
                 first = parameter
                 break

@@ -77,8 +77,7 @@ class ReplicaSensor:
                 patches.set(kind, "step", self._scheduling(kind.step))
         if not distributed.available():
             return
-        self.recorder.before_backward.append(self.averaging.before_backward)
-        self.recorder.after_backward.append(self._after_backward)
+        self.recorder.when_parallel.append(self._attend)
         ddp = distributed.ddp_class()
         patches.set(ddp, "__init__", self._wrapping(ddp.__init__))
         patches.set(ddp, "forward", self._forward(ddp.forward))
@@ -91,6 +90,11 @@ class ReplicaSensor:
                 self._handles.append(register(self._registered))
         for owner in (torch, torch.random):
             patches.set(owner, "manual_seed", self._seeding(owner.manual_seed))
+
+    def _attend(self) -> None:
+        self.averaging.begin()
+        self.recorder.before_backward.append(self.averaging.before_backward)
+        self.recorder.after_backward.append(self._after_backward)
 
     def close(self) -> None:
         for handle in self._handles:
@@ -202,6 +206,7 @@ class ReplicaSensor:
     @shield
     def _wrapped(self, ddp: Any, frame: FrameType) -> None:
         if self._on():
+            self.recorder.parallel()
             self.wrapped.wrapped(ddp, frame)
             for listener in self.on_wrap:
                 listener(ddp, frame)

@@ -22,7 +22,7 @@ SAMPLE = (
     *(("saved_outside", place) for place in ("custom_function", "checkpointed", "nested_after_break", "data")),
     *(("saved_inside", place) for place in ("custom_function_unmarked", "checkpointed", "data")),
     *(("leaf", place) for place in ("custom_function", "closure")),
-    *(("expanded", place) for place in ("method", "checkpointed", "loop")),
+    *(("expanded", place) for place in ("method", "checkpointed", "index")),
     *(("view_of_a_leaf", place) for place in ("data", "mapped")),
     *(("two_names", place) for place in ("indexed_loop", "custom_function_unmarked")),
     *(("default_argument", place) for place in ("checkpointed", "compiled_method")),
@@ -65,7 +65,7 @@ def test_compiled_tells_what_eager_does(program, place, backend, watch_program, 
     monkeypatch.setattr(api, "Recorder", functools.partial(Recorder, eager=True))
     eager = watch_program(_source(program, place, backend), "program.py")
     assert eager.report.notes == compiled.report.notes == []
-    unlike = EXCEPTIONS.get((program, place), EXCEPTIONS.get((program, ""), EXCEPTIONS.get(("", place))))
+    unlike = EXCEPTIONS.get((program, place))
     if unlike is not None:
         # Compiled code does something else here: what it does is told, at the same line.
         assert {code for code, _ in _told(compiled)} == unlike

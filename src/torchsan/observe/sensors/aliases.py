@@ -39,7 +39,7 @@ from torchsan.observe.holders.slots import Census
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.ledger import Stepped, Written
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import attributes_of, entries_of, is_a, is_tensor
+from torchsan.observe.objects import is_a, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
 from torchsan.observe.sites import TORCH, USER, Site, frame_place, kind_of, site_of, user_frames
@@ -382,10 +382,10 @@ def _is_argument(memory: int, frame: FrameType) -> bool:
 
 
 def _keeps_its_own(tensor: torch.Tensor, frame: FrameType) -> bool:
-    """Does a layer of torch's write one of its own buffers, as batch norm counts its batches?"""
+    """Does torch write buffers that it looks after: batch norm when it counts its batches, DDP when it sends them?"""
     if kind_of(frame.f_code) != TORCH:
         return False
     module = local_names(frame).get("self")
     if not is_a(module, torch.nn.Module):
         return False
-    return any(buffer is tensor for _, buffer in entries_of(attributes_of(module).get("_buffers")))
+    return any(owned is tensor for _, owned, kind in tensors_of(module) if kind == "buffer")

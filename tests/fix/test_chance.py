@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from torchsan.fix import engine as engines
-from torchsan.fix import together
 from torchsan.fix.candidates import Candidate
 from torchsan.fix.engine import Engine
 from torchsan.fix.source import Edit
@@ -250,7 +249,6 @@ def test_a_wrong_edit_is_not_called_verified(name, tmp_path, lab, monkeypatch):
             yield Candidate("tempting", known, (Edit(start, start + len(old), new),), rewrite, finding.primary)
 
     monkeypatch.setattr(engines, "candidates", tempting)
-    monkeypatch.setattr(together, "candidates", tempting)
     outcome = Engine(lab(path, 10)).run()
     assert outcome.mends, "the program has no fault"
     assert not any(mend.proved for mend in outcome.mends), outcome.mends[0].verdict

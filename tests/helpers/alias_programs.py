@@ -7,13 +7,23 @@ print different numbers exactly where the alias is visible, so that the truth is
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from alias_objects import MORE
+
 HOLE = "<copy>"
+# What is shared, and what is meant: `<list(grads)|[g.clone() for g in grads]>`.
+_CHOICE = re.compile(r"<([^<>|]*)\|([^<>|]*)>")
 HEADER = """
 import collections
+import copy
+import dataclasses
 import functools
+import types
+import typing
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -30,10 +40,10 @@ class AliasProgram:
     text: str
 
     def shared(self) -> str:
-        return HEADER + self.text.replace(HOLE, "")
+        return HEADER + _CHOICE.sub(r"\1", self.text.replace(HOLE, ""))
 
     def copied(self) -> str:
-        return HEADER + self.text.replace(HOLE, ".clone()")
+        return HEADER + _CHOICE.sub(r"\2", self.text.replace(HOLE, ".clone()"))
 
 
 # How a second holder comes by the memory of a tensor `{t}`.
@@ -560,7 +570,7 @@ KINDS: dict[str, Maker] = {
     maker.__name__: maker
     for maker in (
         *(history, compared, restored, stored, kept_by_code, returned, callers, second_name),
-        *(exchanged, one_op, for_its_value, averaged),
+        *(exchanged, one_op, for_its_value, averaged, *MORE),
     )
 }
 

@@ -16,6 +16,191 @@ x = torch.randn(6, 4)
 """
 
 ON_PURPOSE = {
+    "weights in full precision, which they have already": """
+        def full(p):
+            return p.to(torch.float32)
+
+        def put(p, value):
+            p.copy_(value.to(p.dtype))
+
+        @torch.no_grad()
+        def step(params, state):
+            for p in params:
+                master = full(p)
+                state[p].lerp_(p.grad.float(), 0.1)
+                master.sub_(state[p], alpha=0.01)
+                put(p, master)
+
+        def descend(w, by):
+            w.sub_(by)
+
+        net = nn.Linear(4, 1)
+        state = {p: torch.zeros_like(p, dtype=torch.float32) for p in net.parameters()}
+        for _ in range(4):
+            net.zero_grad()
+            net(x).pow(2).mean().backward()
+            step(net.parameters(), state)
+            for p in net.parameters():
+                whole = p.detach().float()
+                descend(whole, 0.01 * p.grad)
+                p.data.copy_(whole.to(p.dtype))
+        print(net.bias)
+    """,
+    "views of the weights written and copied back": """
+        @torch.no_grad()
+        def project(net):
+            for p in net.parameters():
+                w = p.view(p.shape[0], -1)
+                w.div_(w.norm(dim=1, keepdim=True).clamp_min(1.0))
+                p.copy_(w.view_as(p))
+
+        class Flat:
+            def __init__(self, net):
+                self.flat, at = torch.cat([p.detach().flatten() for p in net.parameters()]), 0
+                for p in net.parameters():
+                    p.data = self.flat[at : at + p.numel()].view_as(p)
+                    at += p.numel()
+
+            @torch.no_grad()
+            def spread(self, net):
+                at = 0
+                for p in net.parameters():
+                    p.copy_(self.flat[at : at + p.numel()].view_as(p))
+                    at += p.numel()
+
+        net = nn.Linear(4, 3)
+        flat, opt = Flat(net), torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(6):
+            opt.zero_grad()
+            net(x).pow(2).mean().backward()
+            opt.step()
+            project(net)
+            flat.flat.clamp_(-1, 1)
+            flat.spread(net)
+        print(flat.flat)
+    """,
+    "whatever comes is handed on to a layer that works in place": """
+        class Wrapped(nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self.inner = inner
+
+            def forward(self, *args, **kwargs):
+                return self.inner(*args, **kwargs)
+
+        net = nn.Sequential(nn.Linear(4, 8), Wrapped(nn.ReLU(inplace=True)), nn.Linear(8, 1))
+        for _ in range(3):
+            net(x).sum().backward()
+        print(net[0].weight.grad.sum())
+    """,
+    "a hook fills memory of its own by a helper": """
+        def fill(row, out):
+            torch.mul(row.unsqueeze(-1), torch.ones(1, 4), out=out)
+
+        def hook(grad):
+            for p in net.parameters():
+                if p.grad is not None and p.ndim > 1:
+                    g, p.grad = p.grad, None
+                    update = g.pow(2)
+                    fill(update.mean(-1), update)
+                    with torch.no_grad():
+                        p.sub_(update, alpha=1e-3)
+            return grad
+
+        net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 4))
+        for p in net.parameters():
+            p.register_hook(hook)
+        for _ in range(4):
+            net(x).pow(2).sum().backward()
+        print(net[0].bias.grad)
+    """,
+    "a state kept in an object that was made here": """
+        import types
+
+        def run():
+            state = torch.zeros(4)
+            mover = types.SimpleNamespace(state=state)
+            for _ in range(4):
+                state.mul_(0.5).add_(1)
+                print(state.sum(), mover.state.sum())
+
+        run()
+    """,
+    "samples copied whole before they are changed": """
+        import dataclasses
+
+        @dataclasses.dataclass
+        class Sample:
+            pos: torch.Tensor
+            label: int
+
+        def jitter(sample):
+            sample = copy.deepcopy(sample)
+            sample.pos.sub_(0.1).div_(2.0)
+            return sample
+
+        samples = [Sample(torch.rand(3, 2), i) for i in range(4)]
+        for epoch in range(4):
+            print(sum(jitter(sample).pos.sum() for sample in samples))
+    """,
+    "a layer shared where the options say so": """
+        class Net(nn.Module):
+            def __init__(self, share):
+                super().__init__()
+                if share:
+                    self.layers = nn.ModuleList([nn.Linear(4, 4)] * 3)
+                else:
+                    self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = layer(x).tanh()
+                return x
+
+        net = Net(share=True)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            opt.zero_grad()
+            net(x).pow(2).mean().backward()
+            opt.step()
+        print(net(x).sum())
+    """,
+    "a list to go over while another grows": """
+        def spread(values):
+            for value in list(values):
+                value.mul_(0.5)
+                values.append(value.clone())
+            return torch.stack(values).sum()
+
+        print(spread([torch.ones(3), torch.full((3,), 2.0)]))
+    """,
+    "a sum over scaled and centred values": """
+        def prepared(values):
+            values = values.exp_().div_(values.sum())
+            return values.sub_(values.mean()).div_(values.std())
+
+        print(prepared(torch.randn(5)))
+    """,
+    "traces that fade when they are asked for": """
+        class Traces:
+            def __init__(self):
+                self.known = [(torch.ones(4), torch.zeros(4)) for _ in range(3)]
+
+            def step(self, values):
+                out = []
+                for trace, total in self.known:
+                    total.add_(faded(trace, values))
+                    out.append(total.sum())
+                return out
+
+        def faded(trace, values):
+            trace.mul_(0.9).add_(values)
+            return trace * 2
+
+        traces = Traces()
+        for row in x:
+            print(traces.step(row))
+    """,
     "parts of an optimizer's record changed by one another": """
         class Averaging(torch.optim.Optimizer):
             @torch.no_grad()

@@ -66,3 +66,40 @@ def test_region_writes_what_was_taken_by_data(given, codes, watch_program):
     watched = watch_program("import torch\n" + SNAP.format(backend="aot_eager", given=given))
     assert [finding.code for finding in watched.report.findings] == codes
     assert watched.lines("mutated") == (watched.marked("mutates") if codes else set())
+
+
+LIGHT = """
+import torch
+from torch import nn
+
+class LightExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, logits):
+        out = torch.exp_(logits)  # mutates
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        (out,) = ctx.saved_tensors
+        return grad * out
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.log_scale = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        return self.fc(x) * LightExp.apply(self.log_scale)
+
+head = torch.compile(Head(), backend="aot_eager")
+for _ in range(2):
+    head(torch.rand(2, 4)).sum().backward()
+"""
+
+
+def test_gradient_from_a_parameter_that_a_custom_function_overwrites(watch_program):
+    watched = watch_program(LIGHT)
+    assert [finding.code for finding in watched.alarms] == ["TS321"]
+    assert watched.lines("mutated") == watched.marked("mutates")

@@ -26,6 +26,8 @@ b = torch.as_tensor(fixed)
 torch.tensor(torch.zeros(2))
 h = torch.ones(2, requires_grad=True) * 2
 h.grad
+def gradient(net):
+    return torch.autograd.grad(net(torch.ones(2, 5)).sum(), net.weight)
 for mode in ("always", "default", "once"):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter(mode)
@@ -33,6 +35,15 @@ for mode in ("always", "default", "once"):
             torch.tensor(torch.zeros(2))
         out = torch.empty(3)
         torch.add(torch.ones(2), 1, out=out)
+    print([(str(one.message)[:30], one.filename, one.lineno) for one in caught])
+    # Five calls up from the hook: one of the calls between is ours.
+    net = torch.nn.Linear(5, 3)
+    net.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(mode)
+        for _ in range(2):
+            net(torch.ones(2, 5)).sum().backward()
+        gradient(net)
     print([(str(one.message)[:30], one.filename, one.lineno) for one in caught])
 """
 

@@ -140,7 +140,7 @@ def test_each_rank_has_its_lanes_and_findings_say_where_they_happened(browser: B
     assert [lane.module for lane in report.timeline.lanes] == ["rank 0", "rank 0", "rank 1", "rank 1"]
     _open(browser, report, tmp_path)
     assert browser.text(".finding .ranks") == browser.text("#detail h2 .ranks") == "rank 1"
-    assert "rank 1 died without a word" in browser.text("#summary")
+    assert browser.text("#summary").startswith("1 error · 1 warning · rank 1 died without a word · ")
     assert "rank 0" not in browser.text("#summary")
     browser.key("l")
     for _ in range(4):

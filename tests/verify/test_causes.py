@@ -27,7 +27,7 @@ from torchsan.verify.compare import Tolerance, tensor_difference
 from torchsan.verify.probe import short
 from torchsan.verify.sizes import Dimension
 from torchsan.verify.subject import Subject
-from torchsan.verify.timing import OutOfTime, time_limit, watchdog
+from torchsan.verify.timing import Clock, OutOfTime, now, time_limit, watchdog
 from torchsan.verify.truth import Truth
 
 
@@ -110,7 +110,7 @@ def test_both_are_said_when_only_a_wrapped_call_works() -> None:
 
 def test_sizes_that_hang_together_are_found() -> None:
     subject = Subject(faults.TwoScales(), (faults._fixed(2, 4, 8, 8), faults._fixed(2, 4, 4, 4)), {})
-    truth = Truth(subject, time.perf_counter() + 600)
+    truth = Truth(subject, now() + 600)
     truth.establish()
     truth.explore(values=2)
     axes = {axis for dimension in truth.sizes.dimensions for axis in dimension.axes}
@@ -156,7 +156,7 @@ def test_looking_for_unwritten_memory_does_not_load_the_compiler() -> None:
 
 def test_what_a_budget_leaves_out_is_named() -> None:
     subject = Subject(nn.Linear(3, 3), (faults._fixed(4, 3),), {})
-    truth = Truth(subject, time.perf_counter() + 600)
+    truth = Truth(subject, now() + 600)
     truth.establish()
     truth.deadline = 0.0
     truth.explore()
@@ -187,6 +187,20 @@ def test_a_limit_holds_in_every_thread() -> None:
     thread.start()
     thread.join()
     assert len(caught) == 1
+
+
+def test_a_process_that_is_made_to_wait_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"wall": 0.0, "worked": 0.0}
+    monkeypatch.setattr(time, "monotonic", lambda: times["wall"])
+    monkeypatch.setattr(time, "process_time", lambda: times["worked"])
+    clock = Clock()
+    times.update(wall=10.0, worked=2.0)
+    assert clock.now() == 2.0
+    # Two threads at once are not twice as much; who only waits must come to an end, too.
+    times.update(wall=11.0, worked=4.0)
+    assert clock.now() == 3.0
+    times.update(wall=19.0)
+    assert clock.now() == 4.0
 
 
 def test_a_limit_that_was_not_reached_leaves_nothing_behind() -> None:

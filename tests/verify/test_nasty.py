@@ -101,15 +101,16 @@ class SlowCapture(nn.Module):
 def test_a_capture_that_gives_no_answer_does_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchsan.verify import hunt
     from torchsan.verify.methods import Captured
+    from torchsan.verify.timing import now
     from torchsan.verify.truth import Truth
 
     def sleeps(*args: Any) -> Any:
         time.sleep(3600)
 
-    subject = Subject(SlowCapture(), (torch.ones(2),), {}, limit=2)
-    truth = Truth(subject, time.perf_counter() + 600)
+    subject = Subject(SlowCapture(), (torch.ones(2),), {}, limit=0.2)
+    truth = Truth(subject, now() + 600)
     truth.establish()
     trial = hunt.Trial("export", Captured("export", lambda: sleeps))
-    hunt.check(trial, truth, time.perf_counter() + 600)
+    hunt.check(trial, truth, now() + 600)
     assert trial.outcome == "unfinished"
     assert "example" in trial.untried

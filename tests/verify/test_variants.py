@@ -17,6 +17,7 @@ from torchsan.verify import distribution
 from torchsan.verify.api import as_subject
 from torchsan.verify.compare import Tolerance
 from torchsan.verify.subject import Subject
+from torchsan.verify.timing import now
 from torchsan.verify.truth import Truth
 from torchsan.verify.variants import given_variants
 
@@ -194,7 +195,7 @@ def test_what_the_budget_left_out_is_not_called_faithful() -> None:
 
 def test_the_truth_knows_whether_a_model_draws() -> None:
     for model, random in ((Noisy(1.0), True), (nn.Linear(3, 3), False)):
-        truth = Truth(Subject(model, (torch.ones(2, 3),), {}), time.perf_counter() + 600)
+        truth = Truth(Subject(model, (torch.ones(2, 3),), {}), now() + 600)
         truth.establish()
         truth.explore(values=2, sizes=2)
         assert truth.random is random

@@ -60,8 +60,12 @@ class Sources:
         def moved(path: str, line: int) -> int:
             return lines.get(line, line) if path == new.path else line
 
+        def follow(alias: Alias) -> Alias:
+            by = tuple(replace(one, line=moved(one.path, one.line)) for one in alias.by)
+            return replace(alias, line=moved(alias.path, alias.line), by=by)
+
         return {
-            (path, moved(path, line)): [replace(a, line=moved(a.path, a.line)) for a in found]
+            (path, moved(path, line)): [follow(alias) for alias in found]
             for (path, line), found in self.aliases.items()
         }
 

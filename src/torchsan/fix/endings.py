@@ -181,7 +181,9 @@ def _of_object(kind: ValueKind, name: str, value: Any, depth: int) -> Iterator[V
             if not isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
                 yield Value(kind, f"{name}.{key}", digest(tensor))
     for key, inner in sorted(vars(value).items()):
-        if not key.startswith("_") and not isinstance(inner, torch.nn.Module):
+        # Whether a layer works in place is how it computes, not what.
+        how = key == "inplace" and isinstance(value, torch.nn.Module)
+        if not key.startswith("_") and not how and not isinstance(inner, torch.nn.Module):
             yield from values_in(kind, f"{name}.{key}", inner, depth + 1)
 
 

@@ -12,6 +12,7 @@ from torchsan.fix.completing import completed
 from torchsan.fix.evidence import HEALED, Evidence
 from torchsan.fix.identity import maker
 from torchsan.fix.labs import Lab
+from torchsan.fix.onlookers import seen_by_others
 from torchsan.fix.outcome import Mend, Outcome, as_written
 from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict, judge, lasting
 from torchsan.fix.ranks import HEALED_ON_RANKS
@@ -97,7 +98,7 @@ class Engine:
         mend = Mend(as_written(target, self.sources, self.files))
         partial: Step | None = None
         unproved: Step | None = None
-        for candidate in candidates(target, self.sources):
+        for candidate in self.ideas(target):
             if self.lab.runs >= self.budget:
                 mend.dropped.append((candidate.title, "not tried: too many runs"))
                 break
@@ -107,6 +108,9 @@ class Engine:
                 continue
             if verdict.kind == "proved":
                 candidate, verdict, after = self._claimed(candidate, verdict, target, after)
+            if verdict.kind == "progress" and verdict.equal:
+                why = seen_by_others(candidate, target, self.aliases_of(target), self.sources.get)
+                verdict = Verdict("runs", f"runs, not proved: {why}", equal=True) if why else verdict
             if verdict.kind == "proved" or (verdict.kind == "progress" and verdict.equal and not goes_on):
                 return self._accept(mend, (candidate, verdict, after), before), after
             if verdict.kind == "runs":
@@ -130,6 +134,13 @@ class Engine:
                 mend.idea, mend.verdict = step[0], step[1]
                 return mend, None
         return self._accept(mend, step, before), step[2]
+
+    def ideas(self, target: Finding) -> list[Candidate]:
+        """All candidates; those after which somebody else still sees what was written come last."""
+        self.healed(target)
+        aliases = self.aliases_of(target)
+        found = candidates(target, self.sources)
+        return sorted(found, key=lambda one: bool(seen_by_others(one, target, aliases, self.sources.get)))
 
     def _try(self, candidate: Candidate, target: Finding, before: Trial) -> tuple[Verdict, Trial, bool]:
         """Run a candidate and judge it; the last value tells whether the same write goes on doing harm."""
@@ -164,14 +175,14 @@ class Engine:
             new = one.result() if one is not None else None
             if one is None or new is None:
                 continue
-            claim = Claim({**self.changed, new.path: new}, after, [(one, target, aliases)], equal)
+            claim = Claim({**self.changed, new.path: new}, after, [(one, target, aliases)], equal, verdict.kept)
             why = unsaid(self, claim, {base.path: base})
             if why:
                 continue
             if one is not candidate:
                 self.proved[base.path] = base
                 there = f"the same edit at {added_lines(base, new)}, where the run did not come, is safe by analysis"
-                verdict = Verdict(verdict.kind, f"{verdict.words}; {there}", verdict.equal)
+                verdict = replace(verdict, words=f"{verdict.words}; {there}")
             return one, verdict, after
         return candidate, Verdict("runs", f"runs, not proved: {why}", equal=verdict.equal), after
 

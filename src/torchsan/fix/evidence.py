@@ -151,7 +151,8 @@ class Evidence:
             chance = self._by_chance(case, edited, "shaken")
             if chance:
                 return _unproved(chance)
-            return Verdict("proved", f"runs; {told(case.after, HEALED_AND_KEPT)}; so with other numbers")
+            words = f"runs; {told(case.after, HEALED_AND_KEPT)}; so with other numbers"
+            return Verdict("proved", words, kept=True)
         if shared and not runs:
             return _unproved(f"the same write is a fault of another kind, too ({shared[0].code})")
         return None

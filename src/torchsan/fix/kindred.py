@@ -89,17 +89,36 @@ def _under_no_grad(source: Source, statement: ast.stmt) -> bool:
 
 
 def relies_on_write(source: Source, call: ast.Call) -> bool:
-    """The result is thrown away, or what was given is read again afterwards under its old name."""
-    given = [*call.args, *(k.value for k in call.keywords)]
-    named = [a for a in given if isinstance(a, (ast.Name, ast.Attribute, ast.Subscript))]
+    """The result is thrown away, or what was given, or has a part of it, is read again afterwards."""
     statement = source.statement_of(call)
-    if not named or statement is None:
+    given = [syntax.variable_of(a) for a in (*call.args, *(k.value for k in call.keywords))]
+    named = [a for a in given if a is not None]
+    if statement is None:
         return False
     if isinstance(statement, ast.Expr) and statement.value is call:
-        return True
+        return bool(given)
     targets = [ast.unparse(t) for t in statement.targets] if isinstance(statement, ast.Assign) else []
     kept = [a for a in named if ast.unparse(a) not in targets]
-    return any(syntax.is_read_again(source, statement, a) for a in kept) and not isinstance(statement, ast.Return)
+    if any(isinstance(a, ast.Name) and _is_member(source, call, a.id) for a in kept):
+        return True
+    if isinstance(statement, ast.Return):
+        # Names end with the function, what an object has does not; and the same may be returned beside it.
+        here = [n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) and n not in named]
+        again = {ast.unparse(n) for n in here}
+        return any(isinstance(a, ast.Attribute) or ast.unparse(a) in again for a in kept)
+    return any(syntax.is_read_again(source, statement, a) for a in kept)
+
+
+def _is_member(source: Source, call: ast.Call, name: str) -> bool:
+    """A loop takes it from what is still there when the loop has ended."""
+    for node in source.above(call):
+        if isinstance(node, Function):
+            return False
+        targets = [node.target] if isinstance(node, ast.For) else []
+        targets += [one.target for one in getattr(node, "generators", ())]
+        if any(name in syntax.stores(target) for target in targets):
+            return True
+    return False
 
 
 def bound(statement: ast.stmt) -> set[str]:

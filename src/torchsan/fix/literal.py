@@ -20,6 +20,7 @@ REFUSED = (
     "is a view and its base or another view of its base has been modified inplace",
 )
 SAVED_INFERENCE = "Inference tensors cannot be saved for backward"
+OVERLAPPING = "more than one element of the written-to tensor refers to a single memory location"
 SPREAD = 0.3
 
 
@@ -75,7 +76,14 @@ class Literal(TorchFunctionMode):  # type: ignore[misc]
         self.made += 1
         plain = _pytree.tree_map(lambda v: v.data if isinstance(v, torch.Tensor) else v, args[:1])
         with torch.no_grad():
-            result = func(*plain, *args[1:], **kwargs)
+            try:
+                result = func(*plain, *args[1:], **kwargs)
+            except RuntimeError as error:
+                if OVERLAPPING not in str(error):
+                    raise
+                # Each element is to be written by itself: that takes memory for each of them.
+                args[0].data = args[0].data.clone(memory_format=torch.contiguous_format)
+                result = func(args[0].data, *args[1:], **kwargs)
         # `x += 1` binds what comes back.
         return args[0] if isinstance(result, torch.Tensor) and args else result
 

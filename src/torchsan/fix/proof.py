@@ -47,6 +47,8 @@ class Verdict:
     kind: Kind
     words: str
     equal: bool = False
+    # It equals the run in which another holder of the memory keeps its value: whoever else held it is not to see it.
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,9 @@ class Recording:
         from torchsan.fix.aliases import AliasLog
         from torchsan.observe.healing import heal
 
-        self._aliases = AliasLog()
-        self._aliases.start()
+        if self.mode == "heal":
+            self._aliases = AliasLog()
+            self._aliases.start()
         self._heal = heal(codes=[code] if code is not None else [])
         # Healed, the program goes on: every value that was overwritten and then needed is told.
         self.report = self._heal.__enter__()
@@ -78,7 +79,7 @@ class Recording:
 
         self._copies.start()
         if self.mode == "shaken watch":
-            self._aliases = AliasLog()
+            self._aliases = AliasLog(few=True)
             self._aliases.start()
         self._answers = CaptureAnswers()
         self._answers.start()

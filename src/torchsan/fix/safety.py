@@ -11,6 +11,7 @@ import ast
 from torchsan.check.modelling.names import MAY_SHARE
 from torchsan.effects import lookup
 from torchsan.fix.candidates import Candidate
+from torchsan.fix.carriers import works_on_new_memory
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.source import Function, Source
 
@@ -94,10 +95,10 @@ def _gives_new_memory(maker: ast.stmt, name: str) -> bool:
 def _is_new(value: ast.expr) -> bool:
     if isinstance(value, _ONLY_VALUES):
         return not isinstance(value, ast.BoolOp)
-    return isinstance(value, ast.Call) and _is_plain_op(value)
+    return isinstance(value, ast.Call) and is_plain_op(value)
 
 
-def _is_plain_op(call: ast.Call) -> bool:
+def is_plain_op(call: ast.Call) -> bool:
     """A torch op whose result shares memory with nothing it was given."""
     name = syntax.called(call)
     if name in MAY_SHARE or any(k.arg in ("out", "inplace") for k in call.keywords):
@@ -123,19 +124,19 @@ def _shared_before(source: Source, scope: ast.AST, name: str, write: ast.stmt) -
         at = source.start(node)
         if at >= limit or inside[0] <= at < inside[1]:
             continue
-        if not _only_values_taken(source, node):
+        if not only_values_taken(source, node):
             return True
     return False
 
 
-def _only_values_taken(source: Source, read: ast.Name) -> bool:
+def only_values_taken(source: Source, read: ast.expr) -> bool:
     parent = source.parents.get(read)
     if isinstance(parent, _ONLY_VALUES) and not isinstance(parent, ast.BoolOp):
         return True
     if isinstance(parent, ast.Attribute):
         call = source.parents.get(parent)
-        return isinstance(call, ast.Call) and call.func is parent and _is_plain_op(call)
-    return isinstance(parent, ast.Call) and read in parent.args and _is_plain_op(parent)
+        return isinstance(call, ast.Call) and call.func is parent and is_plain_op(call)
+    return isinstance(parent, ast.Call) and read in parent.args and is_plain_op(parent)
 
 
 def _inner_layer(candidate: Candidate) -> bool:
@@ -147,13 +148,7 @@ def _inner_layer(candidate: Candidate) -> bool:
     if not isinstance(call, ast.Call) or not isinstance(parent, ast.Call) or syntax.called(parent) != "Sequential":
         return False
     place = next((i for i, argument in enumerate(parent.args) if argument is call), 0)
-    before = parent.args[place - 1] if place else None
-    if not isinstance(before, ast.Call) or any(k.arg == "inplace" for k in before.keywords):
-        return False
-    if any(syntax.is_true(argument) for argument in before.args):
-        return False
-    row = lookup(f"nn.{syntax.called(before)}")
-    return row is not None and not (row.alias or row.may_alias or row.view or row.writes)
+    return works_on_new_memory(parent.args, place)
 
 
 def _copied_operand(candidate: Candidate) -> bool:

@@ -9,14 +9,16 @@ from torchsan.fix import static
 from torchsan.fix.came import Range, regions
 from torchsan.fix.candidates import Candidate, Sources
 from torchsan.fix.compare import How, compare, told
+from torchsan.fix.edited import Edited
 from torchsan.fix.evidence import HEALED, Evidence
 from torchsan.fix.identity import keeps_definitions
+from torchsan.fix.onlookers import seen_by_others
 from torchsan.fix.outcome import Mend, Outcome
 from torchsan.fix.proof import BY_REFERENCE, MAYBE_BY_REFERENCE, Case, Verdict
 from torchsan.fix.sharing import meant_to_stay, named_twice, still_shared
 from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Alias, Trial
-from torchsan.fix.unrun import Edited, gap
+from torchsan.fix.unrun import gap
 from torchsan.model import Finding
 from torchsan.model.source import real_path
 
@@ -33,6 +35,8 @@ class Claim:
     mended: list[tuple[Candidate, Finding, list[Alias]]]
     # They equal the program as it was, with saved values kept.
     equal: bool
+    # One of them takes the write away from a holder that is to keep its value.
+    kept: bool = False
 
 
 def settle(engine: Engine, outcome: Outcome) -> None:
@@ -113,7 +117,8 @@ def _whole_claim(engine: Engine, last: Trial, proved: list[Mend]) -> None:
     """All edits once more as one."""
     equal = all(mend.verdict is not None and mend.verdict.equal for mend in proved)
     run = {path: source for path, source in engine.proved.items() if path in engine.changed}
-    why = unsaid(engine, Claim(engine.changed, last, [_told(mend) for mend in proved], equal), run)
+    kept = any(mend.verdict is not None and mend.verdict.kept for mend in proved)
+    why = unsaid(engine, Claim(engine.changed, last, [_told(mend) for mend in proved], equal, kept), run)
     for mend in proved if why else ():
         assert mend.verdict is not None
         mend.verdict = Verdict("runs", f"runs, not proved: {why}", equal=mend.verdict.equal)
@@ -135,6 +140,7 @@ def unsaid(engine: Engine, claim: Claim, run: dict[str, Source] | None = None) -
         return claim.run.hollow
     for one in claim.mended:
         why = named_twice(*one) or meant_to_stay(*one, engine.sources.get)
+        why = why or ("" if claim.kept else seen_by_others(*one, engine.sources.get))
         if why:
             return why
     engine.tell("running the program as it will be")

@@ -129,6 +129,10 @@ class Source:
         found = [n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and self.start(n) <= begin < self.end(n)]
         return max(found, key=self.start, default=None)
 
+    def where(self, node: ast.AST) -> str:
+        """`line 3 of train.py`"""
+        return f"line {getattr(node, 'lineno', 0)} of {os.path.basename(self.path)}"
+
     def statement_at(self, line: int) -> ast.stmt | None:
         """The innermost statement on a line."""
         found = [n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]

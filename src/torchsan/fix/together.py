@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchsan.fix.candidates import Candidate, candidates
+from torchsan.fix.candidates import Candidate
 from torchsan.fix.compare import How, compare, told
 from torchsan.fix.evidence import HEALED
 from torchsan.fix.identity import Change, Place, maker, place
+from torchsan.fix.onlookers import is_narrow
 from torchsan.fix.outcome import Mend, as_written
 from torchsan.fix.proof import BY_REFERENCE, Verdict
+from torchsan.fix.settling import Claim, unsaid
 from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Trial
 from torchsan.model import Finding, Span
@@ -20,8 +23,11 @@ if TYPE_CHECKING:
 
 # Attempts to mend all at once before one is taken after another.
 ATTEMPTS = 3
+# Of more edits than these none is tried to be left out.
+MOST_LEFT_OUT = 4
 Key = tuple[Place | None, Place | None]
 Idea = tuple[Finding, Candidate]
+Ideas = list[tuple[Finding, list[Candidate]]]
 
 
 def mend_together(engine: Engine, target: Finding, before: Trial) -> tuple[list[Mend], Trial | None]:
@@ -30,7 +36,43 @@ def mend_together(engine: Engine, target: Finding, before: Trial) -> tuple[list[
     others = _other_writes(engine, target, reference) if reference is not None else []
     if reference is None or not others:
         return [], None
-    ideas = [(finding, list(candidates(finding, engine.sources))) for finding in (target, *others)]
+    ideas = [(finding, engine.ideas(finding)) for finding in (target, *others)]
+    first: Joint | None = None
+    proved = False
+    for known in (ideas, [(finding, _narrow(found)) for finding, found in ideas]):
+        joint = _joint(engine, target, known, before)
+        if joint is None or joint.run.failed or joint.run.alarms or reference.astride:
+            continue
+        if compare(reference, joint.run, How()):
+            continue
+        joint = _needed(engine, joint, reference)
+        first = first or joint
+        proved = not _unsaid(engine, joint)
+        if proved:
+            first = joint
+            break
+    if first is None or not (proved or len(first.chosen) > 1):
+        return [], None  # a single edit: there may be a better one
+    mends = _accepted(engine, first.chosen, first.changed, first.run)
+    mends[0].cost_bytes = first.run.extra(before)
+    return mends, first.run
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Edits for several findings, and the program with all of them."""
+
+    chosen: list[Idea]
+    changed: dict[str, Source]
+    run: Trial
+
+
+def _narrow(found: list[Candidate]) -> list[Candidate]:
+    """Edits that leave the write as it is for all others, where there are any."""
+    return [one for one in found if is_narrow(one)] or found
+
+
+def _joint(engine: Engine, target: Finding, ideas: Ideas, before: Trial) -> Joint | None:
     tried = {_key(engine, finding): 0 for finding, _ in ideas}
     chosen: list[Idea] = []
     changed: dict[str, Source] = {}
@@ -40,18 +82,32 @@ def mend_together(engine: Engine, target: Finding, before: Trial) -> tuple[list[
         chosen = [(finding, known[number]) for finding, known, number in numbered if number < len(known)]
         changed = _merged([candidate for _, candidate in chosen])
         if len(chosen) < 2 or not changed:
-            return [], None
+            return None
         engine.tell(f"{target.code}: trying {len(chosen)} edits together")
         after = engine.trial({**engine.changed, **changed}, "watch")
         stubborn = {_key_before(engine, finding, changed) for finding in after.alarms} & set(tried)
         if not stubborn:
             break
         tried.update({key: tried[key] + 1 for key in stubborn})
-    if after.failed or after.alarms or reference.astride or compare(reference, after, How()):
-        return [], None
-    mends = _accepted(engine, chosen, changed, after)
-    mends[0].cost_bytes = after.extra(before)
-    return mends, after
+    return Joint(chosen, changed, after)
+
+
+def _needed(engine: Engine, joint: Joint, reference: Trial) -> Joint:
+    """Without the edits that are not needed: one write may be behind several findings."""
+    for idea in reversed(joint.chosen):
+        rest = [one for one in joint.chosen if one is not idea]
+        changed = _merged([candidate for _, candidate in rest])
+        if not changed or len(joint.chosen) > MOST_LEFT_OUT:
+            continue
+        run = engine.trial({**engine.changed, **changed}, "watch")
+        if not run.failed and not run.alarms and not compare(reference, run, How()):
+            joint = Joint(rest, changed, run)
+    return joint
+
+
+def _unsaid(engine: Engine, joint: Joint) -> str:
+    mended = [(candidate, finding, engine.aliases_of(finding)) for finding, candidate in joint.chosen]
+    return unsaid(engine, Claim({**engine.changed, **joint.changed}, joint.run, mended, equal=True))
 
 
 def _accepted(engine: Engine, chosen: list[Idea], changed: dict[str, Source], after: Trial) -> list[Mend]:

@@ -100,6 +100,20 @@ HELD = "<held>"
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """What is no name and held the written memory: an attribute, a container, what a closure has.
+
+    At this line, that of the write where it lives on by itself (depth -1), else that of the function that knows it.
+    """
+
+    path: str
+    line: int
+    name: str
+    depth: int
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Alias:
     """A name that held the written memory: in the function that wrote (depth 0) or in a caller, at this line."""
 
@@ -110,6 +124,9 @@ class Alias:
     whole: bool
     # For what is held: the names of the lists and dictionaries that hold it.
     through: tuple[str, ...] = ()
+    by: tuple[Holder, ...] = ()
+    # It has other elements of the memory than those that are written.
+    apart: bool = False
 
 
 # Ends the name of a value that tells what a variable is to autograd.

@@ -7,68 +7,35 @@ fault may stand on a line beside it, the proof must say so.
 from __future__ import annotations
 
 import ast
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 
-from torchsan.errors import UsageError
-from torchsan.fix.came import Came, Range, innermost, regions, scope
+from torchsan.fix.callers import relied_on
+from torchsan.fix.came import Came, innermost
 from torchsan.fix.candidates import Candidate
-from torchsan.fix.kindred import bound, carries, may_write, relies_on_write, written_through
+from torchsan.fix.edited import Edited, Idle
+from torchsan.fix.kindred import bound, carries, may_write, written_through
 from torchsan.fix.linked import Definition, Links, names
+from torchsan.fix.onlookers import COPIES, reached_elsewhere
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.safety import is_safe
 from torchsan.fix.source import Function, Source, real
-from torchsan.fix.trial import Alias, Ran
+from torchsan.fix.trial import Alias
 from torchsan.model import Finding
 from torchsan.model.source import real_path
 
 # Edits that add a copy for one reader: nobody else can see them.
-UNSEEN = {"clone_saved", "clone_saved_result", "keep_graph", "retain_grad", "detach_carried", "clear_cache"}
-# Roles of spans that lie on the way of the fault.
+UNSEEN = {"keep_graph", "retain_grad", "detach_carried", "clear_cache", "single_views"}
 # Edits that take the graph from a value.
 CUTTING = {"detach_stored", "detach_handed_out", "detach_carried"}
 BACKWARD = {"backward", "grad"}
+# Roles of spans that lie on the way of the fault.
 ROLES = ("saved", "mutated", "aliased", "origin", "cause")
 STORES = {"TS203"}
-MOST_FILES = 200
-MOST_BYTES = 400_000
-
-
-# Layers that never ran: their kind and their path.
-Idle = Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Edited:
-    """All edits of one outcome: files before and after, and what of them was executed."""
-
-    old: dict[str, Source]
-    new: dict[str, Source]
-    # Every file of the user's that the run executed, as it stands after the edits.
-    files: dict[str, Source]
-    ran: Ran
-    # What was executed again in another turn of a loop.
-    again: Ran
-    # What was put in by analysis, where no run came; it speaks for itself.
-    by_analysis: dict[str, list[Range]]
-
-    @cached_property
-    def came(self) -> dict[str, Came]:
-        return {path: Came(source, self.ran) for path, source in self.files.items()}
-
-    def changed(self) -> Iterator[tuple[Came, Source, Range, Range]]:
-        for path, new in self.new.items():
-            came = self.came.get(path) or Came(new, self.ran)
-            for was, now in regions(self.old[path], new):
-                if not any(start <= now[0] and now[1] <= end for start, end in self.by_analysis.get(path, ())):
-                    yield came, self.old[path], was, now
 
 
 def gap(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[Alias]]], idle: Idle) -> str:
     """Why what was proved is not the whole truth, in a few words; nothing where no reason is known."""
-    seen = [one for one in mended if one[0].rewrite not in UNSEEN and not is_safe(one[0])]
+    seen = [one for one in mended if one[0].rewrite not in UNSEEN | COPIES and not is_safe(one[0])]
     if any(candidate.rewrite == "inplace_false" for candidate, _, _ in mended):
         for kind, path in idle:
             if _is_named(edited, path):
@@ -76,8 +43,9 @@ def gap(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[Alia
     for reason in (
         _edits(edited),
         _turns(edited),
-        _callers(edited) if seen else "",
+        relied_on(edited) if seen else "",
         _aliases(edited, seen),
+        *(reached_elsewhere(edited.came, candidate, finding) for candidate, finding, _ in mended),
         _graphs(edited) if any(candidate.rewrite in CUTTING for candidate, _, _ in mended) else "",
         _kindred(edited, mended),
     ):
@@ -97,7 +65,7 @@ def _edits(edited: Edited) -> str:
     for came, _, _, now in edited.changed():
         node = came.not_run_in(now)
         if node is not None:
-            return f"the run did not come to the edit at {_at(came.source, node)}"
+            return f"the run did not come to the edit at {came.source.where(node)}"
     return ""
 
 
@@ -110,83 +78,8 @@ def _turns(edited: Edited) -> str:
         carried = [loop for loop in came.source.above(statement) if isinstance(loop, (ast.For, ast.While))]
         carried = [loop for loop in carried if any(carries(came.source, loop, name) for name in bound(statement))]
         if carried and not Came(came.source, edited.again).to_node(statement):
-            return f"the loop around {_at(came.source, statement)} took only one turn, and hands on what was edited"
+            return f"the loop around {came.source.where(statement)} took only one turn, and hands on what was edited"
     return ""
-
-
-# -- callers --------------------------------------------------------------------------------------------------
-
-
-def _callers(edited: Edited) -> str:
-    """Somebody else calls what was edited, and counts on what it wrote."""
-    wanted = _names_of_edits(edited)
-    if not wanted:
-        return ""
-    for came in edited.came.values():
-        missed = {id(statement) for statement in came.missed}
-        for call in _calls(came.source, wanted):
-            statement = came.source.statement_of(call)
-            if id(statement) in missed and relies_on_write(came.source, call):
-                return f"{_at(came.source, call)}, which did not run, calls {syntax.called(call)}() for what it writes"
-    for source in _neighbours(edited):
-        for call in _calls(source, wanted):
-            if relies_on_write(source, call):
-                return f"{_at(source, call)}, which did not run, calls {syntax.called(call)}() for what it writes"
-    return ""
-
-
-def _calls(source: Source, wanted: set[str]) -> Iterator[ast.Call]:
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and syntax.called(node) in wanted:
-            yield node
-
-
-def _names_of_edits(edited: Edited) -> set[str]:
-    found: set[str] = set()
-    for came, old, was, now in edited.changed():
-        # What was put in stands in the new file only.
-        source, region = (old, was) if was[0] < was[1] else (came.source, now)
-        statement = innermost(source, region)
-        around = scope(source, statement) if statement is not None else None
-        if isinstance(statement, ast.Assign) and isinstance(around, Function) and around.name == "__init__":
-            found |= {t.attr for t in statement.targets if isinstance(t, ast.Attribute)}
-        elif isinstance(around, Function) and around.name in ("forward", "__call__"):
-            owner = next((n for n in source.above(around) if isinstance(n, ast.ClassDef)), None)
-            found |= _instances(edited, owner.name) if owner is not None else set()
-        elif isinstance(around, Function) and not around.name.startswith("__"):
-            found.add(around.name)
-    return found
-
-
-def _instances(edited: Edited, name: str) -> set[str]:
-    """Names and attributes that are given an object of a class."""
-    found = set()
-    for source in edited.files.values():
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and syntax.called(node.value) == name:
-                found |= {t.attr for t in node.targets if isinstance(t, ast.Attribute)}
-                found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
-    return found
-
-
-def _neighbours(edited: Edited) -> Iterator[Source]:
-    """Files beside an edited one that say its name, and that the run did not import."""
-    for path in edited.new:
-        folder, stem = os.path.dirname(path), os.path.basename(path).removesuffix(".py")
-        try:
-            names = sorted(name for name in os.listdir(folder) if name.endswith(".py"))[:MOST_FILES]
-        except OSError:
-            continue
-        for name in names:
-            other = os.path.join(folder, name)
-            if other in edited.files or not os.path.isfile(other) or os.path.getsize(other) > MOST_BYTES:
-                continue
-            try:
-                source = Source.read(other)
-            except UsageError:
-                continue
-            if stem in source.text:
-                yield source
 
 
 # -- other names of the written memory ------------------------------------------------------------------------
@@ -205,7 +98,7 @@ def _aliases(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence
             for statement in came.missed:
                 inside = around is None or around in came.source.above(statement)
                 if inside and alias.name not in written and alias.name in syntax.loads(statement):
-                    where = _at(came.source, statement)
+                    where = came.source.where(statement)
                     return f"{where}, which did not run, reads {alias.name}, which was the same memory"
     return ""
 
@@ -228,7 +121,7 @@ def _graphs(edited: Edited) -> str:
         for missed in came.missed:
             own = [n for n in ast.walk(missed) if isinstance(n, ast.Call) and syntax.called(n) in BACKWARD]
             if any(cut & names(call) for call in own) and not isinstance(missed, (ast.If, ast.For, ast.While)):
-                return f"{_at(came.source, missed)}, which did not run, needs the graph that is cut"
+                return f"{came.source.where(missed)}, which did not run, needs the graph that is cut"
     return ""
 
 
@@ -249,9 +142,9 @@ def _kindred(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence
             if id(statement) not in inside or any(start <= begin < end for start, end in known):
                 continue
             if writes and may_write(came.source, statement):
-                return f"{_at(came.source, statement)} writes in place, too, and did not run"
+                return f"{came.source.where(statement)} writes in place, too, and did not run"
             if _shape(statement) in shapes and not isinstance(statement, (ast.Import, ast.ImportFrom)):
-                return f"{_at(came.source, statement)} reads as what was edited, and did not run"
+                return f"{came.source.where(statement)} reads as what was edited, and did not run"
     return ""
 
 
@@ -290,7 +183,3 @@ def _seeds(edited: Edited, mended: Sequence[tuple[Candidate, Finding, Sequence[A
 def _around(source: Source, statement: ast.stmt) -> Definition:
     around = source.function_of(statement)
     return source, around if around is not None else statement
-
-
-def _at(source: Source, node: ast.AST) -> str:
-    return f"line {getattr(node, 'lineno', 0)} of {os.path.basename(source.path)}"

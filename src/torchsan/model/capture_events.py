@@ -7,7 +7,7 @@ from typing import Literal
 
 from torchsan.model.span import Place
 
-What = Literal["wrong", "raises", "fails"]
+What = Literal["wrong", "raises", "fails", "once"]
 Column = Literal["values", "size", "calls", "seed", "effects", "dtype", "mode", "capture"]
 
 
@@ -25,6 +25,8 @@ class ReadOut:
     callers: tuple[Place, ...] = ()
     # Whether the value is the number of rounds itself, and not something that it is computed from.
     counts: bool = False
+    # The relation to which sizes are held, where it is not one size alone that is taken.
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

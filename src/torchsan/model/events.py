@@ -269,7 +269,7 @@ class CompiledOnlyFailure:
     line: Line
     function: str
     error: str
-    form: Literal["compiling", "backward", "gradient", "write"]
+    form: Literal["compiling", "backward", "gradient", "write", "refused"]
     called: Line | None = None
     save: Line | None = None
 

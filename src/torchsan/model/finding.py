@@ -54,6 +54,8 @@ class Finding:
     count: int = 1
     # On which ranks of a run of several processes.
     ranks: tuple[int, ...] = ()
+    # What findings of one mistake have in common; empty where each is a mistake of its own.
+    cause: tuple[object, ...] = ()
 
     @property
     def primary(self) -> Span:
@@ -67,6 +69,19 @@ class Finding:
     def key(self) -> tuple[object, ...]:
         """Findings with equal keys are one finding that happened several times."""
         return (self.code, *((span.path, span.line, span.column, span.role) for span in self.spans))
+
+    def is_like(self, other: Finding) -> bool:
+        """Is it the same finding, or another of the same mistake?"""
+        return self.key == other.key or bool(self.cause and self.cause == other.cause)
+
+    def together(self, other: Finding) -> Finding:
+        """Both as one: the surer one's words, and the lines that write by the other as well."""
+        surer = self.certainty == "possible" and other.certainty != "possible"
+        first, second = (other, self) if surer else (self, other)
+        known = {(span.path, span.line) for span in first.spans}
+        more = (s for s in second.spans if s.role == "mutated" and (s.path, s.line) not in known)
+        spans = (*first.spans, *(replace(span, primary=False) for span in more))
+        return replace(first, spans=spans, count=self.count + other.count)
 
     def again(self, times: int = 1) -> Finding:
         return replace(self, count=self.count + times)

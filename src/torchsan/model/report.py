@@ -73,12 +73,11 @@ class Report:
     tried: TriedEdits | None = None
 
     def add(self, finding: Finding) -> bool:
-        """Keep a finding; an equal one is only counted, unless it is surer. True when there is news."""
+        """Keep a finding; one like it is counted with it, and may make it surer. True when there is news."""
         for index, known in enumerate(self.findings):
-            if known.key == finding.key:
-                surer = known.certainty == "possible" and finding.certainty != "possible"
-                self.findings[index] = finding.again(known.count) if surer else known.again(finding.count)
-                return surer
+            if known.is_like(finding):
+                self.findings[index] = known.together(finding)
+                return known.certainty == "possible" and finding.certainty != "possible"
         self.findings.append(finding)
         return True
 

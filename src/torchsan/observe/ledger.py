@@ -113,6 +113,10 @@ class Ledger:
     def add_silent(self, memory: int, write: Written) -> None:
         self.silent.setdefault(memory, []).append((write, self.backwards))
 
+    def suspect(self) -> None:
+        """Something was written silently, in memory that nobody can find it by: inside a compiled region."""
+        self.last_silent = self.backwards
+
     def finish_backward(self) -> None:
         """A backward ended: drop what can no longer matter."""
         self.backwards += 1

@@ -231,3 +231,8 @@ def sequence(node: Any) -> int:
     if clock.threaded and 0 <= number < LAST:
         return clock.of_node(number, node.metadata.get("traceback_"))
     return number
+
+
+def never_read(saved: Saved) -> bool:
+    """Batch norm saves its running statistics in training, too, and does not look at them then."""
+    return saved.what.startswith("running_") and bool(getattr(saved.node, "_saved_training", False))

@@ -165,7 +165,7 @@ class StaleFinder:
                 continue
             self._tell_spoilt(node, sequence, frame, exposure)
             for saved in nodes.saved_values(node):
-                if saved.stale or saved.tensor is None or _never_read(saved):
+                if saved.stale or saved.tensor is None or nodes.never_read(saved):
                     continue
                 memory = memory_of(saved.tensor)
                 if memory is None:
@@ -219,14 +219,13 @@ class StaleFinder:
     def _tell_spoilt(self, node: Any, sequence: int, frame: Any, exposure: ExposureSensor | None) -> None:
         """A compiled region whose lines change what they have saved: traced so, it computes the same wrong gradient."""
         region: Any = getattr(nodes.site_of_node(node), "region", None)
-        for call in region.spoilt if region is not None else ():
-            if call.began <= sequence < call.ended:
-                write = described(call.write)
-                name, needed = self._name(call.memory, frame, write, None), site_of(frame)
-                exposed = exposure.exposed_at(call.memory) if exposure is not None else None
-                self.recorder.emit(
-                    StaleSave(name, call.save, write, Line(needed.place, needed.library_place), True, exposed=exposed)
-                )
+        for call in region.spoilt_calls(sequence) if region is not None else ():
+            write = described(call.write)
+            name, needed = self._name(call.memory, frame, write, None), site_of(frame)
+            exposed = exposure.exposed_at(call.memory) if exposure is not None and call.memory is not None else None
+            self.recorder.emit(
+                StaleSave(name, call.save, write, Line(needed.place, needed.library_place), True, exposed=exposed)
+            )
 
     def _tell_recomputed(self, saved: nodes.Saved, writes: list[Written], frame: Any) -> None:
         """Compiled code keeps what it was given to compute from it again, and has overwritten it since."""
@@ -277,8 +276,3 @@ def described(write: Written) -> Write:
 
 def described_step(step: Stepped) -> Write:
     return Write(step.name, "optimizer", Line(step.site.place, None))
-
-
-def _never_read(saved: nodes.Saved) -> bool:
-    """Batch norm saves its running statistics in training, too, and does not look at them then."""
-    return saved.what.startswith("running_") and bool(getattr(saved.node, "_saved_training", False))

@@ -18,6 +18,9 @@ CALLS = {
 }
 
 
+ONCE = "did so once, while it was captured, and will not for values that are loaded later"
+
+
 def listed(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
@@ -30,11 +33,12 @@ def _clause(verdicts: Sequence[Verdict], one: str, many: str) -> str:
 
 def outcome(fault: Fault) -> str:
     """Who is wrong, who refuses, who fails."""
-    by = {what: [v for v in fault.verdicts if v.what == what] for what in ("wrong", "raises", "fails")}
+    by = {what: [v for v in fault.verdicts if v.what == what] for what in ("wrong", "raises", "fails", "once")}
     parts = [
         _clause(by["wrong"], "gives other results than the model", "give other results than the model"),
         _clause(by["raises"], "refuses what the model accepts", "refuse what the model accepts"),
         _clause(by["fails"], "cannot capture it", "cannot capture it"),
+        _clause(by["once"], ONCE, ONCE),
     ]
     return "; ".join(part for part in parts if part)
 

@@ -61,6 +61,7 @@ FIXES = (
     ("mutated", "step_later"),
     ("mutated", "step_later_apart"),
     ("needed", "call_later"),
+    ("needed", "backward_earlier"),
     ("mutated", "forward_later"),
     ("mutated", "forward_again"),
     ("needed", "rebuild"),

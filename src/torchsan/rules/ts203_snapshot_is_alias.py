@@ -83,7 +83,16 @@ def judge(event: Any, history: Any) -> Finding | None:
         why=WHY[event.form],
         fixes=FIXES_BY_FORM[event.form],
         certainty=event.certainty,
+        cause=_cause(event),
     )
+
+
+def _cause(event: AliasedSnapshot) -> tuple[object, ...]:
+    """What one line has taken and another has written is one mistake, under whatever names it is met."""
+    if event.taken is None or event.write is None or event.write.line is None:
+        return ()
+    taken, written = event.taken.place, event.write.line.place
+    return CODE, taken.path, taken.line, written.path, written.line
 
 
 def check(fact: Any, flow: Any) -> Finding | None:

@@ -87,6 +87,7 @@ def judge(event: Any, history: Any) -> Finding | None:
         why="the argument is the caller's own memory; an in-place op on it changes what the caller has",
         fixes=(idea(fix), idea(f"pass a copy: {event.memory.name}.clone()")),
         certainty=event.certainty,
+        cause=(CODE, event.called.place, event.memory.name, event.callee),
     )
 
 

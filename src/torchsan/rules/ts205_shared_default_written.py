@@ -71,7 +71,9 @@ def judge(event: Any, history: Any) -> Finding | None:
     spans += event.write.line.spans("mutated", "written here, for all later calls", primary=True)
     if event.read is not None:
         spans.append(event.read.span("needed", "and read here"))
-    return finding(globals(), message, spans, why=why, fixes=(idea(fix),), certainty=event.certainty)
+    return finding(
+        globals(), message, spans, why=why, fixes=(idea(fix),), certainty=event.certainty, cause=(CODE, message)
+    )
 
 
 def _words(event: SharedDefaultWritten) -> tuple[str, str, str]:

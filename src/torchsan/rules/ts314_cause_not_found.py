@@ -81,6 +81,9 @@ def judge(event: Any, history: Any) -> Finding | None:
     if cause.by_optimiser:
         message = f"TorchScript's optimiser breaks the capture{' ' * bool(when)}{when}{where}: {outcome(event)}"
         help_line = "run the capture in torch.jit.optimized_execution(False), or take another way of capturing"
+        if cause.is_operation:
+            label = "without this write in place the capture agrees"
+            help_line = "compute a new tensor (`x = x + y` instead of `x += y`)"
     elif cause.is_operation:
         label = "the first operation at which the two part"
     return finding(

@@ -78,6 +78,9 @@ def judge(event: Any, history: Any) -> Finding | None:
     if event.form == "compiling":
         message = f"the compiled region{where} fails from this line on; the same lines run in eager"
         spans = event.line.spans("cause", "the region compiles without this line and what follows", primary=True)
+    elif event.form == "refused":
+        message = f"torch refuses this write as compiled code{where} makes it; in eager it does not"
+        spans = event.line.spans("mutated", "in eager autograd lets this write pass", primary=True)
     elif event.form == "gradient":
         return _wrong_gradient(event, where)
     elif event.form == "write":

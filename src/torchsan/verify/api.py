@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable, Iterable
@@ -16,12 +15,14 @@ from torchsan.errors import UsageError
 from torchsan.model import Capture, Finding, Outcome, Place, Report
 from torchsan.verify.code import capture_text, reproduction
 from torchsan.verify.compiled import BACKENDS, compiled_facts, has_compiler
-from torchsan.verify.frames import calling_place
-from torchsan.verify.hunt import Trial, try_method
+from torchsan.verify.frames import calling_place, is_users
+from torchsan.verify.guards import is_about_one
+from torchsan.verify.hunt import Counterexample, Trial, try_method
 from torchsan.verify.judging import Judge, Judgement
 from torchsan.verify.methods import METHODS, ON_REQUEST, Captured, onnx_missing
 from torchsan.verify.optional import optional_arguments
 from torchsan.verify.subject import Subject, random_state_kept
+from torchsan.verify.timing import now
 from torchsan.verify.tree import module_tree
 from torchsan.verify.truth import Truth
 
@@ -146,8 +147,9 @@ def _verify(
     remark: str,
 ) -> Report:
     started = time.perf_counter()
-    deadline = started + budget
-    truth = Truth(subject, started + budget * 0.4)
+    begun = now()
+    deadline = begun + budget
+    truth = Truth(subject, begun + budget * 0.4)
     progress("eager")
     truth.establish()
     truth.explore()
@@ -155,8 +157,8 @@ def _verify(
     for number, method in enumerate(wanted):
         progress(method)
         # What one method does not need is left to the next ones.
-        now = time.perf_counter()
-        share = now + max(0.0, deadline - now) / (len(wanted) - number)
+        at = now()
+        share = at + max(0.0, deadline - at) / (len(wanted) - number)
         trials.append(try_method(method, truth, share))
         if method in BACKENDS and trials[-1].captured is not None:
             trials[-1].compiled = compiled_facts(subject, BACKENDS[method], truth.random)
@@ -167,7 +169,7 @@ def _verify(
         if known is not None:
             known(build_report(truth, trials, Judgement(), time.perf_counter() - started))
     progress("causes")
-    judge = Judge(truth, max(deadline, time.perf_counter() + 10))
+    judge = Judge(truth, max(deadline, now() + 10))
     for trial in trials:
         judge.trial(trial)
     judgement = judge.judgement(trials)
@@ -199,8 +201,7 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
             trial.counterexamples.get("example") if column == "values" else None
         )
         if found is not None:
-            refuses = "refuses size 1" if found.variant.only_size_one else "refuses"
-            checks[column_name(column)] = refuses if found.difference.kind == "raises" else "differs"
+            checks[column_name(column)] = _disagrees(found)
         elif column in trial.in_distribution:
             checks[column_name(column)] = "agrees (in distribution)"
         elif column in trial.untried:
@@ -220,6 +221,14 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
     if trial.compiled is not None:
         checks.update(trial.compiled.checks())
     return checks
+
+
+def _disagrees(found: Counterexample) -> str:
+    if found.difference.kind != "raises":
+        return "differs"
+    if found.variant.only_size_one:
+        return "refuses size 1"
+    return "refuses an inner size of 1" if is_about_one(found.got.error) else "refuses"
 
 
 def _how(captured: Captured) -> str:
@@ -356,25 +365,33 @@ def _remarks(truth: Truth, trials: list[Trial], findings: list[Finding]) -> list
     return notes
 
 
+def _harmless(trial: Trial, line: tuple[str, int]) -> str:
+    number = sum(trial.tried.values())
+    if line in trial.sides.refused:
+        return f"harmless on all {number} inputs tried; what takes the other side the model itself refuses"
+    if line in trial.sides.one_sided:
+        return f"undecided, no input took the other side of this branch (the {number} tried agree)"
+    return f"harmless on all {number} inputs tried"
+
+
 def _tracer_warnings(trial: Trial, findings: list[Finding]) -> list[str]:
-    """Every TracerWarning is judged: harmful, or harmless on everything that was tried."""
+    """Every TracerWarning is judged: harmful, harmless on everything that was tried, or not put to the test."""
     from torchsan.model.source import shown_path
 
     assert trial.captured is not None
     notes = []
-    places = dict.fromkeys((shown_path(path), line) for path, line, _ in trial.captured.warnings)
+    # Those of torch's own lines are about the whole trace (it draws random numbers), which the table judges.
+    warned = [(path, line) for path, line, _ in trial.captured.warnings if is_users(path)]
+    places = dict.fromkeys((shown_path(path), line) for path, line in warned)
     codes = {(span.path, span.line): f.code for f in findings for span in f.spans}
     for path, line in list(places)[:10]:
-        if path.endswith(os.path.join("torch", "jit", "_trace.py")):
-            # About the whole trace (it draws random numbers), which the table judges.
-            continue
         code = codes.get((path, line))
         if code:
             notes.append(f"TracerWarning at {path}:{line}: harmful, see {code}")
         elif trial.outcome == "unfinished":
             notes.append(f"TracerWarning at {path}:{line}: undecided, the comparison was not finished")
         elif not trial.counterexamples:
-            notes.append(f"TracerWarning at {path}:{line}: harmless on all {sum(trial.tried.values())} inputs tried")
+            notes.append(f"TracerWarning at {path}:{line}: {_harmless(trial, (path, line))}")
         else:
             notes.append(f"TracerWarning at {path}:{line}: not the cause of what was found")
     return notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torchsan.model import Place
@@ -13,11 +14,11 @@ from torchsan.model.source import shown_path
 from torchsan.verify.compare import Tolerance, outputs_difference
 from torchsan.verify.departure import both_steps, first_departure, frozen_dtype
 from torchsan.verify.frames import is_users, text_of
-from torchsan.verify.guards import violated_guard
+from torchsan.verify.guards import limit_of, violated_guard
 from torchsan.verify.hunt import Counterexample
 from torchsan.verify.imitation import Imitation, run_forgetting
-from torchsan.verify.lost_writes import without_each
-from torchsan.verify.methods import Captured
+from torchsan.verify.lost_writes import out_of_place_captures, without_each
+from torchsan.verify.methods import Captured, capture
 from torchsan.verify.mode import mode_use
 from torchsan.verify.probe import How, Key, Recording, Site, probe, same
 from torchsan.verify.slots import Slot
@@ -86,12 +87,14 @@ class CauseFinder:
         found = violated_guard(self.subject, imitation.captured, imitation.plan.calls[0])
         if not isinstance(found, ReadOut):
             return found
+        limit = limit_of(imitation.found.got.error)
         for site in self.base("tracing", imitation.captured.example).sites:
             at = site.places[0]
             if site.source == "shape" and (at.path, at.line) == (found.place.path, found.place.line):
                 # The tracer tells how the size is used there; torch's exporter only that it is.
-                return replace(site.read_out("", ""), before=found.before, after=found.after)
-        return found
+                found = replace(site.read_out("", ""), before=found.before, after=found.after)
+                break
+        return replace(found, limit=limit)
 
     def _write(self, imitation: Imitation) -> Cause | None:
         kind, name = imitation.found.difference.kind, imitation.found.difference.where
@@ -159,7 +162,15 @@ class CauseFinder:
         return draws[0] if draws and imitation.with_fixed_draws() else None
 
     def _optimiser(self, imitation: Imitation) -> Cause | None:
-        return replace(self.nowhere(), by_optimiser=True) if imitation.runs_unoptimised() else None
+        if not imitation.runs_unoptimised():
+            return None
+        subject, captured = self.subject, imitation.captured
+        again = partial(capture, captured.method, subject, example=subject.leaves, varying={}, limit=subject.limit)
+        with contextlib.suppress(Exception, SystemExit):
+            for place, other in out_of_place_captures(subject, subject.plan(), again):
+                if imitation.is_right(other):
+                    return Departure(place, text_of(place), is_operation=True, by_optimiser=True)
+        return replace(self.nowhere(), by_optimiser=True)
 
     def _dtype(self, imitation: Imitation) -> Cause | None:
         plan, captured = imitation.plan, imitation.captured

@@ -21,6 +21,7 @@ from torchsan.verify.hunt import Trial, check
 from torchsan.verify.judging import Judge
 from torchsan.verify.methods import Captured
 from torchsan.verify.subject import one_line, quiet, random_state_kept
+from torchsan.verify.timing import now
 from torchsan.verify.truth import Truth
 from torchsan.version import __version__
 
@@ -153,14 +154,15 @@ def check_artifact(
     subject = as_subject(model, args, kwargs, seed, origin)
     with random_state_kept():
         started = time.perf_counter()
-        truth = Truth(subject, started + budget * 0.4)
+        begun = now()
+        truth = Truth(subject, begun + budget * 0.4)
         truth.establish()
         truth.explore()
         trial = Trial(captured.method, captured)
         captured.bound = captured.method == "jit" and not _takes_the_same(captured, truth)
         captured.only_tensors = captured.only_tensors or captured.bound
-        check(trial, truth, started + budget)
-        judge = Judge(truth, max(started + budget, time.perf_counter() + 10))
+        check(trial, truth, begun + budget)
+        judge = Judge(truth, max(begun + budget, now() + 10))
         judge.trial(trial)
         report = build_report(truth, [trial], judge.judgement([trial]), time.perf_counter() - started)
         subject.reset()

@@ -13,13 +13,13 @@ import select
 import signal
 import struct
 import sys
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from torchsan.errors import UsageError
 from torchsan.model import Capture, Report
+from torchsan.verify.timing import Clock
 
 Tell = Callable[[str, Any], None]
 Work = Callable[[Tell], Report]
@@ -50,7 +50,7 @@ def in_child(work: Work, budget: float, bar: AbstractContextManager[Callable[[st
     os.close(writing)
     try:
         with bar as progress:
-            return _Listener(reading, budget, progress or (lambda text: None)).listen(child)
+            return _Listener(reading, child, budget, progress or (lambda text: None)).listen()
     finally:
         os.close(reading)
 
@@ -88,8 +88,10 @@ def _travels(error: BaseException) -> bool:
 
 
 class _Listener:
-    def __init__(self, reading: int, budget: float, progress: Callable[[str], None]) -> None:
+    def __init__(self, reading: int, child: int, budget: float, progress: Callable[[str], None]) -> None:
         self.reading = reading
+        self.child = child
+        self.clock = Clock(child)
         self.budget = budget
         self.methods: list[str] = []
         self.progress = progress
@@ -97,15 +99,15 @@ class _Listener:
         self.known = Report()
         self.deadline: float | None = None
 
-    def listen(self, child: int) -> Report:
+    def listen(self) -> Report:
         try:
             while True:
                 message = self._next()
                 if message is None:
-                    return self._cut_off(child)
+                    return self._cut_off()
                 kind, what = message
                 if kind == "done":
-                    os.waitpid(child, 0)
+                    os.waitpid(self.child, 0)
                     report: Report = what
                     return report
                 if kind == "refused":
@@ -115,15 +117,15 @@ class _Listener:
                 self._hear(kind, what)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
+                os.kill(self.child, signal.SIGKILL)
+                os.waitpid(self.child, 0)
             raise
 
     def _hear(self, kind: str, what: Any) -> None:
         if kind == "at":
             self.at = what
             if what == STARTED:
-                self.deadline = time.monotonic() + latest(self.budget)
+                self.deadline = self.clock.now() + latest(self.budget)
             self.progress(what)
         elif kind == "methods":
             self.methods = what
@@ -139,19 +141,22 @@ class _Listener:
         """None when the child is gone or its time is over."""
         data = b""
         while len(data) < size:
-            left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
-            ready, _, _ = select.select([self.reading], [], [], left)
+            left = None if self.deadline is None else self.deadline - self.clock.now()
+            ready, _, _ = select.select([self.reading], [], [], left and max(0.0, left))
+            if not ready and left is not None and left > 0:
+                # The child was made to wait: its own time is not over.
+                continue
             part = os.read(self.reading, size - len(data)) if ready else b""
             if not part:
                 return None
             data += part
         return data
 
-    def _cut_off(self, child: int) -> Report:
-        late = self.deadline is not None and time.monotonic() >= self.deadline
+    def _cut_off(self) -> Report:
+        late = self.deadline is not None and self.clock.now() >= self.deadline
         with contextlib.suppress(OSError):
-            os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+            os.kill(self.child, signal.SIGKILL)
+        _, status = os.waitpid(self.child, 0)
         crashed = not late and os.WIFSIGNALED(status)
         if self.deadline is None:
             raise UsageError("the process that makes the model ended before there was a model")

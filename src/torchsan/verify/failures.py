@@ -29,17 +29,17 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
 
 
-def failing_place(method: str, error: BaseException) -> Place | None:
-    """The deepest line of the user's program on which the capture died."""
+def failing_places(method: str, error: BaseException) -> list[Place]:
+    """The lines of the user's program through which the capture died, the deepest first."""
     for each in reversed(list(chain(error))):
         places = raised_places(each, below_torch=True)
         if places and method not in ("jit.script",):
-            return places[0]
+            return places
         named = [(path, int(line)) for path, line in _FILE.findall(str(each)) if is_users(path)]
         if named:
             path, line = named[0] if method == "jit.script" else named[-1]
-            return _whole_line(path, line)
-    return None
+            return [_whole_line(path, line)]
+    return []
 
 
 def _whole_line(path: str, line: int) -> Place:
@@ -137,7 +137,7 @@ def _is_write(node: ast.AST) -> bool:
     return False
 
 
-def failure_cause(finder: CauseFinder, method: str, error: BaseException, place: Place | None) -> Cause | None:
+def failure_cause(finder: CauseFinder, method: str, error: BaseException, places: list[Place]) -> Cause | None:
     """The event that made a capture fail, where it is one that a rule knows."""
     kind = type(list(chain(error))[-1]).__name__
     if kind == "TracingCheckError" or "as a constant" in str(error):
@@ -145,10 +145,13 @@ def failure_cause(finder: CauseFinder, method: str, error: BaseException, place:
         return finder.unsteady_state() or (draws[0] if draws else None) or finder.random_read_out()
     if method == "jit.script":
         return None
-    if place is None:
+    if not places:
         written = first_write(finder.truth.visited.codes) if "INTERNAL ASSERT" in str(error) else None
         return FailedWrite(written, text_of(written)) if written is not None else None
-    found = finder.at_line(place, "data-dependent" in _all_text(error))
-    if found is not None:
-        return found
+    place, by_data = places[0], "data-dependent" in _all_text(error)
+    # What was read out may have been handed to the function that could not go on with it.
+    for each in places if by_data else places[:1]:
+        found = finder.at_line(each, by_data)
+        if found is not None:
+            return found
     return FailedWrite(place, text_of(place)) if writes_in_place(place) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -13,11 +14,13 @@ from torchsan.verify.compare import Difference, difference, made_tensors
 from torchsan.verify.compiled import CompiledFacts
 from torchsan.verify.departure import both_steps, frozen_dtype
 from torchsan.verify.distribution import Uncomparable, distribution_difference, draws
+from torchsan.verify.limits import breaking_sizes
 from torchsan.verify.methods import CAPTURE_LIMIT, Captured, capture
 from torchsan.verify.noise import is_noise
+from torchsan.verify.sides import Sides, other_sides
 from torchsan.verify.sizes import TOGETHER
 from torchsan.verify.subject import Outcome, attributes_of, identical, tensors_of
-from torchsan.verify.timing import OutOfTime, ran_out
+from torchsan.verify.timing import OutOfTime, now, ran_out
 from torchsan.verify.truth import Truth
 from torchsan.verify.variants import Variant
 
@@ -51,6 +54,7 @@ class Trial:
     in_distribution: set[str] = field(default_factory=set)
     # Results that are numbers in eager.
     made_tensors: dict[str, None] = field(default_factory=dict)
+    sides: Sides = field(default_factory=Sides)
     # What only compiled models have; a wrong gradient counts as much as a wrong value.
     compiled: CompiledFacts | None = None
 
@@ -112,7 +116,7 @@ def try_method(method: str, truth: Truth, deadline: float) -> Trial:
     model = subject.fresh()
     tensors, attributes = tensors_of(model), attributes_of(model)
     started = time.perf_counter()
-    left = max(5.0, min(CAPTURE_LIMIT, deadline - started))
+    left = max(5.0, min(CAPTURE_LIMIT, deadline - now()))
     try:
         trial.captured = capture(method, subject, model, export_example(truth), truth.sizes.varying(), left)
     except (Exception, SystemExit) as error:
@@ -127,18 +131,45 @@ def try_method(method: str, truth: Truth, deadline: float) -> Trial:
     trial.changes += attribute_changes(attributes, attributes_of(model))
     if trial.captured is not None:
         check(trial, truth, deadline)
+        _check_refused(trial, truth, deadline)
+        _check_other_sides(trial, truth, deadline)
     return trial
 
 
-def check(trial: Trial, truth: Truth, deadline: float) -> None:
-    """Every variant that eager accepts; a column known to be wrong is not tried further."""
+def _check_refused(trial: Trial, truth: Truth, deadline: float) -> None:
+    """Sizes that the capture refuses by its own account, where eager accepts them."""
+    assert trial.captured is not None
+    for breaking in breaking_sizes(truth.subject, trial.captured, truth.sizes.dimensions):
+        for variant in breaking:
+            if variant.column in trial.counterexamples or trial.skipped:
+                break
+            if now() >= deadline:
+                trial.untried.setdefault(variant.column)
+                return
+            if truth.add(variant):
+                check(trial, truth, deadline, truth.pairs[-1:])
+                break
+
+
+def _check_other_sides(trial: Trial, truth: Truth, deadline: float) -> None:
+    """Branches that the tracer warned of and that no input has taken the other way."""
+    assert trial.captured is not None
+    if trial.skipped or not trial.captured.warnings:
+        return
+    trial.sides = other_sides(truth, trial.captured, deadline)
+    truth.pairs += trial.sides.found
+    check(trial, truth, deadline, trial.sides.found)
+
+
+def check(trial: Trial, truth: Truth, deadline: float, pairs: Sequence[tuple[Variant, Outcome]] | None = None) -> None:
+    """Every variant that eager accepts, or `pairs`; a column known to be wrong is not tried further."""
     started = time.perf_counter()
     assert trial.captured is not None
     trial.untried.update(truth.untried)
-    for variant, want in truth.pairs:
+    for variant, want in truth.pairs if pairs is None else pairs:
         if _says_nothing_new(trial, variant) or _is_part_of_the_capture(trial, truth, variant):
             continue
-        if time.perf_counter() > deadline:
+        if now() >= deadline:
             trial.untried.setdefault(variant.column)
             continue
         try:
@@ -155,7 +186,7 @@ def check(trial: Trial, truth: Truth, deadline: float) -> None:
             continue
         column = "effects" if found.difference.is_effect else variant.column
         trial.counterexamples.setdefault(column, found)
-    trial.check_seconds = time.perf_counter() - started
+    trial.check_seconds += time.perf_counter() - started
 
 
 def _says_nothing_new(trial: Trial, variant: Variant) -> bool:
@@ -257,10 +288,9 @@ def _simpler(truth: Truth, variant: Variant) -> list[Variant]:
         dimension = next((d for d in truth.sizes.dimensions if d.label == variant.dimension), None)
         if dimension:
             for size in range(2, min(4, dimension.size)):
-                edits = dimension.edits(subject, size)
-                if edits is not None and not dimension.reaches_one(subject, size):
-                    label = f"{dimension.label}: {dimension.size} → {size}"
-                    options.append(replace(variant, edits=edits, label=label))
+                smaller = dimension.variant(subject, size)
+                if smaller is not None and not dimension.reaches_one(subject, size):
+                    options.append(smaller)
         options = [o for o in options if set(o.edits) == set(variant.edits)]
     return options[:8]
 
@@ -270,7 +300,7 @@ def shrink(found: Counterexample, trial: Trial, truth: Truth, deadline: float) -
     if found.variant.kind not in ("values", "size") or found.in_distribution:
         return found
     for option in _simpler(truth, found.variant):
-        if time.perf_counter() > deadline:
+        if now() >= deadline:
             break
         want, again = truth.ask(option), None
         with contextlib.suppress(OutOfTime, Uncomparable):

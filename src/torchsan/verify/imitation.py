@@ -83,8 +83,11 @@ class Imitation:
         if self.found.got.error is None or not self.captured.method.startswith("jit"):
             return False
         with torch.jit.optimized_execution(False):
-            got = self.captured.run(self.subject, self.plan)
-        only = self.captured.only_tensors
+            return self.is_right(self.captured)
+
+    def is_right(self, captured: Captured) -> bool:
+        """Whether a capture does what eager does."""
+        got, only = captured.run(self.subject, self.plan), captured.only_tensors
         return got.error is None and difference(self.found.want, got, LOOSE, only_tensors=only) is None
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import dataclass, field, replace
+
+import torch
 
 from torchsan.model import Finding
 from torchsan.model.capture_events import (
@@ -13,6 +14,7 @@ from torchsan.model.capture_events import (
     Departure,
     Fault,
     LiveChange,
+    ReadOut,
     TensorWrite,
     Verdict,
     What,
@@ -20,9 +22,12 @@ from torchsan.model.capture_events import (
 from torchsan.rules import all_rules
 from torchsan.verify.causes import CauseFinder
 from torchsan.verify.code import inputs_text
-from torchsan.verify.failures import explain, failing_place, failure_cause
+from torchsan.verify.compare import difference, flatten
+from torchsan.verify.failures import explain, failing_places, failure_cause
 from torchsan.verify.hunt import Counterexample, Trial, shrink
+from torchsan.verify.methods import with_old_values
 from torchsan.verify.state import attribute_uses, tensor_write
+from torchsan.verify.timing import now
 from torchsan.verify.truth import Truth
 
 ORDER = ("example", "values", "arguments", "calls", "seed", "size", "mode", "dtype", "effects")
@@ -74,16 +79,19 @@ class Judge:
         ranked = sorted(trial.counterexamples.items(), key=lambda item: _rank(item[0], item[1]))
         for column, found in ranked:
             trial.counterexamples[column] = self._disagreement(trial, column, found)
+        self._settled(trial)
         self._changes(trial)
 
     def _failure(self, trial: Trial) -> None:
         assert trial.error is not None
-        place = failing_place(trial.method, trial.error)
+        places = failing_places(trial.method, trial.error)
         reason = explain(trial.method, trial.error)
-        self.reasons[trial.method] = f"{place}: {reason}" if place else reason
+        self.reasons[trial.method] = f"{places[0]}: {reason}" if places else reason
         cause = None
         with contextlib.suppress(Exception, SystemExit):
-            cause = failure_cause(self.finder, trial.method, trial.error, place)
+            cause = failure_cause(self.finder, trial.method, trial.error, places)
+        if isinstance(cause, ReadOut) and (cause.place.path, cause.place.line) != (places[0].path, places[0].line):
+            self.reasons[trial.method] += f"; it is read out at {cause.place}"
         if cause is not None:
             self.note(cause, "capture", "", Verdict(trial.method, "fails", reason))
 
@@ -94,7 +102,7 @@ class Judge:
             column == "effects",
             found.difference.where if column == "effects" else "",
         )
-        if time.perf_counter() < self.deadline:
+        if now() < self.deadline:
             found = shrink(found, trial, self.truth, self.deadline)
         if known not in self.known:
             self.known[known] = self.finder.find(found, trial.captured)
@@ -110,7 +118,7 @@ class Judge:
             cause,
             kind,
             found.variant.dimension,
-            Verdict(trial.method, what, found.difference.text, inputs_text(self.truth.subject, found.variant)),
+            Verdict(trial.method, what, _detail(found), inputs_text(self.truth.subject, found.variant)),
         )
         return found
 
@@ -124,6 +132,21 @@ class Judge:
             return False
         missed = [k for k, f in self.faults.items() if f.column == "effects" and isinstance(f.cause, TensorWrite)]
         return all(any(method in self.methods[k] for k in missed) for method in self.methods[key])
+
+    def _settled(self, trial: Trial) -> None:
+        """What forward writes once and for all: right in the capture as it is, missing once other values are loaded."""
+        subject, captured = self.truth.subject, trial.captured
+        if captured is None or not captured.settled or "example" in trial.counterexamples:
+            return
+        loaded = with_old_values(captured, subject).run(subject, subject.plan())
+        found = difference(self.truth.example, loaded, captured.tolerance, only_tensors=captured.only_tensors)
+        if found is None:
+            return
+        for name in captured.settled[:2]:
+            cause = tensor_write(subject, "state", name, subject.plan())
+            if cause.place is not None:
+                detail = f"with the values of before the capture loaded again, {found.text}"
+                self.note(cause, "effects", "", Verdict(trial.method, "once", detail))
 
     def _changes(self, trial: Trial) -> None:
         subject = self.truth.subject
@@ -168,6 +191,12 @@ def judged(fault: Fault) -> Finding | None:
 def _column(found: Counterexample) -> Column:
     kind = found.variant.kind
     return "values" if kind == "example" or kind == "arguments" else kind
+
+
+def _detail(found: Counterexample) -> str:
+    tensors = [leaf for _, leaf in flatten(found.want.outputs) if isinstance(leaf, torch.Tensor)]
+    empty = tensors and not any(tensor.numel() for tensor in tensors)
+    return found.difference.text + "; the model's own result is empty there" * bool(empty)
 
 
 def _rank(column: str, found: Counterexample) -> int:

@@ -7,7 +7,7 @@ the old values.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,7 +17,8 @@ from torchsan.model import Place
 from torchsan.model.capture_events import TensorWrite
 from torchsan.observe.writing import NOT_WRITES, OPERATORS
 from torchsan.verify.frames import call_at, statement_at, text_of, user_places
-from torchsan.verify.subject import Outcome, Plan, Subject, run_calls
+from torchsan.verify.methods import Captured
+from torchsan.verify.subject import Outcome, Plan, Subject, quiet, run_calls
 
 # Lines that are tried, in the order in which they write.
 MOST_LINES = 24
@@ -65,6 +66,36 @@ def without_each(subject: Subject, plan: Plan) -> Iterator[tuple[TensorWrite, Ou
     for line, place in list(lines.items())[:MOST_LINES]:
         outcome, _ = _run(subject, plan, line)
         yield TensorWrite(_written(place), place, text_of(place)), outcome
+
+
+class _OutOfPlace(TorchFunctionMode):  # type: ignore[misc]
+    """On one line `x += y` computes a new tensor."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__()
+        self.line = line
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        # To torch `+=` is `add_`.
+        plain = getattr(torch.Tensor, name.replace("__i", "__", 1) if name in OPERATORS else name[:-1], None)
+        if _writes(func) and plain is not None:
+            place = next(iter(user_places(1)), None)
+            if place is not None and (place.path, place.line) == self.line:
+                func = plain
+        return func(*args, **(kwargs or {}))
+
+
+def out_of_place_captures(
+    subject: Subject, plan: Plan, make: Callable[[torch.nn.Module], Captured]
+) -> Iterator[tuple[Place, Captured]]:
+    """Captures of the model in which one line after another writes to nothing that exists."""
+    _, lines = _run(subject, plan)
+    for line, place in list(lines.items())[:MOST_LINES]:
+        if isinstance(statement_at(place), ast.AugAssign):
+            with quiet(), _OutOfPlace(line):
+                captured = make(subject.fresh())
+            yield place, captured
 
 
 def _written(place: Place) -> str:

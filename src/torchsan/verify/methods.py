@@ -8,7 +8,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -70,6 +70,8 @@ class Captured:
     dynamic: Any = None
     can_widen: bool = False
     live_changes: list[str] = field(default_factory=list)
+    # Parameters and buffers that forward changes once and for all, and that are as capturing left them.
+    settled: list[str] = field(default_factory=list)
     source: str = ""
     unsaved: str = ""
     # Why the plain call does not work, where what was captured is a wrapper.
@@ -246,8 +248,9 @@ def _traced(subject: Subject, model: torch.nn.Module, unchecked: str = "") -> Ca
             leaves = pytree.tree_leaves(subject.inputs())
             tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
             traced = torch.jit.trace(Bound(model, subject), tensors, **options)
-    changed = _restore(subject.model, model)
-    _restore_capture(subject.model, traced, "model." if bound else "")
+    kept = settled(subject, tensors_of(model))
+    changed = _restore(subject.model, model, kept)
+    _restore_capture(subject.model, traced, "model." if bound else "", kept)
     fresh, unsaved = saved(traced)
     seen = [(w.filename, w.lineno, str(w.message)) for w in caught if "TracerWarning" in w.category.__name__]
     return Captured(
@@ -262,11 +265,47 @@ def _traced(subject: Subject, model: torch.nn.Module, unchecked: str = "") -> Ca
         unsaved=unsaved,
         refused=refused,
         unchecked=bool(unchecked),
+        settled=kept,
     )
 
 
-def _restore(pristine: torch.nn.Module, used: torch.nn.Module) -> list[str]:
-    """Tracing runs the model several times; give its tensors, which the trace shares, their old values.
+def settled(subject: Subject, after: dict[str, torch.Tensor]) -> list[str]:
+    """What tracing has changed and one more call of the model would not: a mask that is multiplied into a weight.
+
+    Whoever traces has it as tracing left it, in the module and in the trace.
+    """
+    before = tensors_of(subject.model)
+    changed = [n for n, value in after.items() if n in before and not identical(before[n], value)]
+    if not changed:
+        return []
+    model = subject.fresh()
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if name in after and _alike(after[name], tensor):
+                tensor.detach().copy_(after[name])
+    if run_calls(model, subject, subject.plan()).error is not None:
+        return []
+    now = tensors_of(model)
+    return [name for name in changed if name in now and identical(now[name], after[name])]
+
+
+def with_old_values(captured: Captured, subject: Subject) -> Captured:
+    """The capture into which the model's own values are loaded, also where capturing has changed them."""
+    names, start = captured.state_names(subject), tensors_of(subject.model)
+
+    def loaded() -> Any:
+        module: Any = captured.fresh()
+        inside = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        with torch.no_grad():
+            for name in captured.settled:
+                inside[names[name]].copy_(start[name])
+        return module
+
+    return replace(captured, fresh=loaded, settled=[], unspoiled=None)
+
+
+def _restore(pristine: torch.nn.Module, used: torch.nn.Module, kept: list[str]) -> list[str]:
+    """Tracing runs the model several times; give its tensors, which the trace shares, their old values, but for some.
 
     Tells which had changed.
     """
@@ -280,20 +319,22 @@ def _restore(pristine: torch.nn.Module, used: torch.nn.Module) -> list[str]:
                 for name, value in values.items():
                     now = getattr(other, store, {}).get(name)
                     if isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor) and _alike(value, now):
+                        full = f"{path}.{name}".lstrip(".")
                         if not identical(value, now):
-                            changed.append(f"{path}.{name}".lstrip("."))
-                        now.detach().copy_(value.detach())
+                            changed.append(full)
+                        if full not in kept:
+                            now.detach().copy_(value.detach())
     return changed
 
 
-def _restore_capture(pristine: torch.nn.Module, traced: Any, prefix: str) -> None:
+def _restore_capture(pristine: torch.nn.Module, traced: Any, prefix: str, kept: list[str]) -> None:
     """What the model bound anew while it was traced, the trace still has as it was: written to, too."""
     start = tensors_of(pristine)
     with torch.no_grad():
         for source in ("named_parameters", "named_buffers"):
             for name, tensor in getattr(traced, source, list)():
                 value = start.get(name.removeprefix(prefix))
-                if value is not None and _alike(value, tensor):
+                if value is not None and name.removeprefix(prefix) not in kept and _alike(value, tensor):
                     tensor.detach().copy_(value)
 
 

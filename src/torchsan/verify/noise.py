@@ -15,6 +15,8 @@ from torchsan.verify.variants import Variant, widened
 PUSH = 1e-6
 # How much further from the truth than eager a capture may be, and how far eager may be for this to mean anything.
 TIMES_EAGER, MOST_ERROR = 8.0, 1e-2
+# How much further than a push moves it a result may be.
+TIMES_PUSHED = 8.0
 
 
 def is_noise(
@@ -23,11 +25,11 @@ def is_noise(
     """Whether another result decides nothing: rounding moves eager's own by as much."""
     if not random and not variant.double and _within_rounding(subject, variant, want, got):
         return True
-    return not _stands_firm(subject, variant, want, tolerance)
+    return _moves_as_far(subject, variant, want, got, tolerance)
 
 
-def _stands_firm(subject: Subject, variant: Variant, want: Outcome, tolerance: Tolerance) -> bool:
-    """Whether a tiny push of weights and inputs leaves eager's result alone."""
+def _moves_as_far(subject: Subject, variant: Variant, want: Outcome, got: Outcome, tolerance: Tolerance) -> bool:
+    """Whether a tiny push of weights and inputs moves eager's result about as far as the capture is from it."""
     nudged = copy.copy(subject)
     nudged.model = subject.fresh()
     with torch.no_grad():
@@ -37,9 +39,25 @@ def _stands_firm(subject: Subject, variant: Variant, want: Outcome, tolerance: T
     plan = variant.plan(subject)
     moved = nudged.run(replace(plan, calls=tuple([_nudged(leaf) for leaf in leaves] for leaves in plan.calls)))
     if moved.error is not None:
-        return False
+        return True
     moved.inputs, moved.state = [], {}
-    return difference(want, moved, tolerance) is None
+    if difference(want, moved, tolerance) is None:
+        return False
+    ours, theirs, pushed = (_numbers(outcome) for outcome in (want, got, moved))
+    if not len(ours) == len(theirs) == len(pushed):
+        return True
+    return all(_distance(a, b) <= TIMES_PUSHED * _distance(a, c) for a, b, c in zip(ours, theirs, pushed, strict=True))
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    if a.shape != b.shape:
+        return float("inf")
+    return float((a - b).abs().nan_to_num().max()) if a.numel() else 0.0
+
+
+def _numbers(outcome: Outcome) -> list[torch.Tensor]:
+    leaves = [leaf for output in outcome.outputs for _, leaf in flatten(output)]
+    return [leaf.detach().double() for leaf in leaves if isinstance(leaf, torch.Tensor) and not leaf.is_complex()]
 
 
 def _nudged(leaf: Any) -> Any:

@@ -268,7 +268,7 @@ class _Lists(TorchFunctionMode):  # type: ignore[misc]
         return result
 
 
-class _Watched(torch.nn.Module):  # type: ignore[misc]
+class Watched(torch.nn.Module):  # type: ignore[misc]
     """Keeps what the model returned, and gives the tracer something that it can hold."""
 
     def __init__(self, model: torch.nn.Module, subject: Subject, leaves: list[Any]) -> None:
@@ -318,7 +318,7 @@ def probe(
 def _watched_call(subject: Subject, model: torch.nn.Module, leaves: list[Any], tracing: bool) -> list[Any]:
     args, kwargs = subject.inputs(leaves)
     values = pytree.tree_leaves((args, kwargs))
-    watched = _Watched(model, subject, values)
+    watched = Watched(model, subject, values)
     tensors = tuple(values[i] for i in subject.tensors)
     if not tracing or not tensors:
         watched(*tensors)

@@ -30,17 +30,34 @@ class Dimension:
     accepted: tuple[int, ...] = ()
     units: tuple[int, ...] = ()
 
+    @classmethod
+    def alone(cls, subject: Subject, axes: tuple[Axis, ...]) -> Dimension:
+        """Axes that may vary without others of the same size."""
+        return cls(axes, size_of(subject, axes[0]), f"{_label(subject, axes)} alone")
+
     def reaches_one(self, subject: Subject, new: int) -> bool:
         """Whether an axis that hangs on the first comes to size 1 with it, which is special to exporters."""
         steps = (new - self.size) // (self.units or (1,))[0]
         units = self.units or (1,) * len(self.axes)
         return any(size_of(subject, axis) + steps * unit == 1 for axis, unit in zip(self.axes, units, strict=True))
 
-    def edits(self, subject: Subject, new: int) -> dict[int, str] | None:
-        """The inputs with another size of the first axis; None when there is no such size."""
+    def sizes(self, subject: Subject, new: int) -> dict[Axis, int] | None:
+        """The sizes of all its axes with another one of the first; None when there are none."""
         units = self.units or (1,) * len(self.axes)
         steps, rest = divmod(new - self.size, units[0])
-        return None if rest else _edits(subject, self.axes, [steps * unit for unit in units])
+        sizes = {axis: size_of(subject, axis) + steps * unit for axis, unit in zip(self.axes, units, strict=True)}
+        return None if rest or min(sizes.values()) < 1 else sizes
+
+    def edits(self, subject: Subject, new: int) -> dict[int, str] | None:
+        """The inputs with another size of the first axis; None when there is no such size."""
+        sizes = self.sizes(subject, new)
+        steps = [size - size_of(subject, axis) for axis, size in (sizes or {}).items()]
+        return None if sizes is None else _edits(subject, sizes, steps)
+
+    def variant(self, subject: Subject, new: int) -> Variant | None:
+        edits = self.edits(subject, new)
+        label = f"{self.label}: {self.size} → {new}"
+        return None if edits is None else Variant("size", label, edits, seed=subject.seed, dimension=self.label)
 
 
 @dataclass
@@ -140,6 +157,16 @@ def _label(subject: Subject, group: tuple[Axis, ...]) -> str:
     return name if len(group) == 1 else f"{name} (+{len(group) - 1})"
 
 
+def parts_alone(subject: Subject, dimension: Dimension) -> list[Dimension]:
+    """Of a dimension of several inputs, what lies in one of them: all of it, a picture's axes, or one axis."""
+    leaves = sorted({leaf for leaf, _ in dimension.axes})
+    found: dict[tuple[Axis, ...], None] = {}
+    for leaf in leaves if len(leaves) > 1 else []:
+        axes = tuple(axis for axis in dimension.axes if axis[0] == leaf)
+        found.update(dict.fromkeys(filter(None, (axes, tuple(a for a in axes if a[1] > 1), *((a,) for a in axes)))))
+    return [Dimension.alone(subject, axes) for axes in found]
+
+
 def _axes(subject: Subject) -> list[Axis]:
     dense = [i for i in subject.tensors if subject.leaves[i].layout == torch.strided]
     return [(leaf, dim) for leaf in dense for dim in range(subject.leaves[leaf].dim())]
@@ -157,14 +184,16 @@ class Finder:
         self.undecided: list[str] = []
 
     def attempt(self, dimension: Dimension, new: int) -> bool:
-        text = f"{dimension.label}: {dimension.size} → {new}"
-        return self._accepted(dimension.edits(self.subject, new), text, dimension.label)
+        return self._takes(dimension.variant(self.subject, new))
 
     def _accepted(self, edits: dict[int, str] | None, text: str, label: str) -> bool:
-        if edits is None or self.runs <= 0:
+        changed = None if edits is None else Variant("size", text, edits, seed=self.subject.seed, dimension=label)
+        return self._takes(changed)
+
+    def _takes(self, variant: Variant | None) -> bool:
+        if variant is None or self.runs <= 0:
             return False
         self.runs -= 1
-        variant = Variant("size", text, edits, seed=self.subject.seed, dimension=label)
         outcome = self.accept(variant)
         if outcome is None:
             return False
@@ -216,18 +245,20 @@ class Finder:
     def _each_input_alone(self) -> None:
         """Sizes that vary together because the example has the same may be free of each other: queries and keys."""
         for dimension in list(self.sizes.dimensions):
-            leaves = sorted({leaf for leaf, _ in dimension.axes})
-            for leaf in leaves if len(leaves) > 1 and dimension.size > 1 and not dimension.units else []:
-                self._keep(self._alone(tuple(axis for axis in dimension.axes if axis[0] == leaf)), set())
+            if dimension.size > 1 and not dimension.units:
+                for leaf in sorted({leaf for leaf, _ in dimension.axes}):
+                    self._keep(self._alone(leaf, parts_alone(self.subject, dimension)), set())
 
-    def _alone(self, axes: tuple[Axis, ...]) -> Dimension | None:
-        """As many of the axes of one input as may vary without the others: all, a picture's, or one."""
-        parts = [axes, tuple(axis for axis in axes if axis[1] > 1), *((axis,) for axis in axes)]
-        for part in dict.fromkeys(filter(None, parts)):
-            size = size_of(self.subject, part[0])
-            alone = Dimension(part, size, f"{_label(self.subject, part)} alone", (size + 1,))
-            if self.attempt(alone, size + 1):
-                return alone
+    def _alone(self, leaf: int, parts: list[Dimension]) -> Dimension | None:
+        """As many of the axes of one input as may vary without the others, by one or, as grouped heads, by whole
+        multiples."""
+        for alone in (part for part in parts if part.axes[0][0] == leaf):
+            size = alone.size
+            wanted = ((size + 1,), (size * 2, size // 2))
+            for sizes in wanted:
+                accepted = tuple(new for new in sizes if new > 1 and self.attempt(alone, new))
+                if accepted:
+                    return replace(alone, accepted=accepted)
         return None
 
     def _doubled(self, group: tuple[Axis, ...]) -> bool:

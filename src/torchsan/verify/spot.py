@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +24,9 @@ from torchsan.verify.compare import Tolerance
 from torchsan.verify.frames import calling_place
 from torchsan.verify.hunt import Trial, attribute_changes, check, tensor_changes
 from torchsan.verify.judging import Judge
-from torchsan.verify.methods import Captured, graph_copies, saved
+from torchsan.verify.methods import Captured, graph_copies, saved, settled
 from torchsan.verify.subject import Subject, attributes_of, quiet, random_state_kept, tensors_of
+from torchsan.verify.timing import now
 from torchsan.verify.truth import Truth
 
 KINDS = {
@@ -161,8 +161,9 @@ def _checked(
     model = given.model if isinstance(given.model, torch.nn.Module) else FunctionModule(given.model)
     subject = Subject(model, given.args, given.kwargs, limit=max(1.0, seconds / 4))
     subject.home = subject.capture = calling_place()
-    deadline = time.perf_counter() + seconds
-    truth = Truth(subject, time.perf_counter() + seconds * 0.5)
+    started = now()
+    deadline = started + seconds
+    truth = Truth(subject, started + seconds * 0.5)
     try:
         truth.establish()
     except UsageError:
@@ -172,7 +173,7 @@ def _checked(
     if isinstance(result, BaseException):
         trial.error = result
     else:
-        trial.captured = _captured(method, result, model, call.dynamic)
+        trial.captured = _captured(method, result, subject, call.dynamic)
         if trial.captured is None:
             return []
         _keep_what_was_promised(method, call.dynamic, truth)
@@ -212,11 +213,12 @@ def _declared(subject: Subject, dynamic: Any) -> dict[int, list[int]]:
     return found
 
 
-def _captured(method: str, result: Any, pristine: Any, dynamic: Any) -> Captured | None:
+def _captured(method: str, result: Any, subject: Subject, dynamic: Any) -> Captured | None:
     if method in ("jit.trace", "jit.script"):
         with quiet():
             fresh, _ = saved(result)
-        start = tensors_of(pristine)
+        kept = settled(subject, tensors_of(result))
+        start = {name: value for name, value in tensors_of(subject.model).items() if name not in kept}
 
         def restored() -> Any:
             module = fresh()
@@ -227,7 +229,7 @@ def _captured(method: str, result: Any, pristine: Any, dynamic: Any) -> Captured
                         now[name].copy_(value)
             return module
 
-        return Captured(method, restored if hasattr(result, "named_parameters") else fresh, result)
+        return Captured(method, restored if hasattr(result, "named_parameters") else fresh, result, settled=kept)
     if method == "export" and hasattr(result, "module"):
         with quiet():
             return Captured(method, graph_copies(result), result, dynamic=dynamic)

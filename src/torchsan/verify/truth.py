@@ -30,7 +30,7 @@ from torchsan.verify.subject import (
     tensors_of,
 )
 from torchsan.verify.thresholds import threshold_variants
-from torchsan.verify.timing import ran_out
+from torchsan.verify.timing import now, ran_out
 from torchsan.verify.uninitialised import reads_uninitialised
 from torchsan.verify.variants import (
     Variant,
@@ -98,7 +98,7 @@ class Truth:
 
     @property
     def out_of_time(self) -> bool:
-        return time.perf_counter() > self.deadline
+        return now() >= self.deadline
 
     def accept(self, variant: Variant) -> Outcome | None:
         """Eager's outcome, or None when eager rejects the variant or there is no time left to ask."""

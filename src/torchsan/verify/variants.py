@@ -93,11 +93,17 @@ def given_variants(subject: Subject) -> Iterator[Variant]:
         if leaves is None or edits is None:
             continue
         every.append(edits)
-        resized = any(leaves[i].shape != subject.leaves[i].shape for i in edits)
+        resized = _is_resized(subject, edits)
         label = f"input {number + 2} of those that were given"
         yield Variant("size" if resized else "values", label, edits, seed=subject.seed, dimension=GIVEN * resized)
     if every:
-        yield Variant("calls", "one call after another, as given", seed=subject.seed, each=({}, *every))
+        needs = GIVEN * any(_is_resized(subject, edits) for edits in every)
+        yield Variant("calls", "one call after another, as given", seed=subject.seed, each=({}, *every), needs=needs)
+
+
+def _is_resized(subject: Subject, edits: dict[int, str]) -> bool:
+    changed = ((i, evaluate(text, subject.leaves[i], subject.others)) for i, text in edits.items())
+    return any(value.shape != subject.leaves[i].shape for i, value in changed)
 
 
 def _differing(subject: Subject, leaves: list[Any], number: int) -> dict[int, str] | None:

@@ -9,17 +9,15 @@ from dataclasses import replace
 
 from torchsan.check.facts import Fact
 from torchsan.check.following.argument_kinds import used_as_containers, used_as_tensors
+from torchsan.check.following.carried import Run, carried
 from torchsan.check.following.dropped import dropped_results
-from torchsan.check.following.evaluation import keeps_gradients, trained, waits_for_a_caller
+from torchsan.check.following.evaluation import waits_for_a_caller
 from torchsan.check.following.interpreter import BUDGET, BUDGET_ALONE, Interpreter
-from torchsan.check.following.machine import CallCutShort, Machine, PathEnded
-from torchsan.check.following.options import taken
-from torchsan.check.following.oracle import Oracle, bare, bare_turns, paths
+from torchsan.check.following.machine import CallCutShort, PathEnded
+from torchsan.check.following.oracle import paths
 from torchsan.check.following.owned import OwnedWrites
 from torchsan.check.following.ranks import rank_facts
 from torchsan.check.modelling.values import (
-    IN_TURN,
-    ONCE,
     Class,
     Function,
     Grad,
@@ -31,14 +29,12 @@ from torchsan.check.modelling.values import (
     Tensor,
     tensors_in,
 )
-from torchsan.check.reading.places import function_at
 from torchsan.check.reading.prefilter import Suspects
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project, project_of
-from torchsan.check.telling.evidence import Claim, Evidence, certainty
 from torchsan.check.telling.teller import Teller
 from torchsan.model import Place
-from torchsan.model.events import GradientCut, RefusedWrite, StaleSave
+from torchsan.model.events import GradientCut
 
 Root = Callable[[Interpreter], Iterable[Tensor]]
 PATHS_WHOLE, PATHS_ALONE = 10, 4
@@ -48,8 +44,6 @@ PATHS_UNTRAINED = 5
 BUDGET_OF_PATHS, BUDGET_OF_PROGRAM = 250, 2 * BUDGET
 BUDGETS = {PATHS_ALONE: BUDGET_OF_PATHS, PATHS_UNTRAINED: BUDGET // 8, PATHS_WHOLE: BUDGET_OF_PROGRAM}
 _SKIP_ROOTS = frozenset({"__repr__", "__len__", "__str__", "extra_repr"})
-# What torch refuses whether gradients are kept or not.
-_REFUSED_ANYWHERE = ("inference", "overlap", "parameter-replaced")
 _IS_TENSOR = re.compile(r"\b(?:Tensor|tensor|(?:Float|Long|Bool|Int|Half|Double)Tensor)\b")
 _NO_TENSOR = re.compile(
     r"\b(?:[Ll]ist|[Tt]uple|[Dd]ict|Sequence|Iterable|Iterator|Callable|Mapping|[Ss]et|Any|ndarray|int|float|str|bool|"
@@ -114,56 +108,10 @@ def _follow(program: Program, root: Root, most: int, project: Project | None) ->
         touched = touched or interpreter.machine.touched or bool(interpreter.machine.facts or oracle.interesting)
         if not oracle.default and not touched and not oracle.flipped:
             break
-    facts = [_carried(fact, function, program, project, runs) for fact in facts]
+    facts = [carried(fact, function, program, project, runs) for fact in facts]
     if function is not None:
         facts += owned.facts(function, program, project, Teller(program))
     return [_on_all_paths(fact, {program.place(node) for node in walked}) for fact in facts] if walked else facts
-
-
-class Run:
-    """One path that was followed to its end: what it answered, where it wrote, and what it showed."""
-
-    def __init__(self, oracle: Oracle, machine: Machine) -> None:
-        self.answers = {condition: oracle.default != (condition in oracle.flipped) for condition in oracle.asked}
-        self.wrote = {machine.program.place(write.place) for _, write in machine.owned}
-        self.showed = {fact.key for fact in machine.facts}
-
-    def speaks_against(self, fact: Fact) -> bool:
-        """Whether it wrote there under the same answers, and nothing came of it: something else must have decided."""
-        if fact.at not in self.wrote or fact.key in self.showed:
-            return False
-        for condition, answer in fact.inside:
-            if condition != ONCE and not condition.startswith(IN_TURN):
-                asked = bare(condition)
-                # A condition that turns another around was asked by the other's name.
-                turned = bare_turns(condition)
-                if self.answers.get(asked) is not (answer != turned):
-                    return False
-        return True
-
-
-def _carried(fact: Fact, root: FunctionInfo | None, program: Program, project: Project | None, runs: list[Run]) -> Fact:
-    """A fact with the certainty that the evidence in the tree gives to what it claims."""
-    if fact.certainty == "possible":
-        return fact
-    writer = function_at(program, fact.at.line) if fact.at.path == program.path else None
-    around = [info for info in (root, writer) if info is not None]
-    leads = keeps_gradients if isinstance(fact.event, RefusedWrite) else trained
-    shown = {
-        Evidence.FOLLOWED: lambda: not any(run.speaks_against(fact) for run in runs),
-        Evidence.TAKEN: lambda: taken(fact.inside, around, project),
-        Evidence.TRAINED: lambda: root is None or leads(root, project),
-        Evidence.TWICE: lambda: project is None or bool(project.mentions("retain_graph")),
-    }
-    return replace(fact, certainty=certainty(_claim(fact.event), shown))
-
-
-def _claim(event: object) -> Claim:
-    if isinstance(event, StaleSave):
-        # A custom backward that writes to what it is given back.
-        return Claim.SAVED if event.save.custom else Claim.GRADIENT
-    hangs = isinstance(event, RefusedWrite) and event.reason not in _REFUSED_ANYWHERE
-    return Claim.GRADIENT if hangs else Claim.RAISES
 
 
 def _on_all_paths(fact: Fact, walked: set[Place]) -> Fact:
@@ -237,9 +185,7 @@ def _method_root(owner: str, name: str) -> Root:
 
 def _call_alone(interpreter: Interpreter, function: Function) -> Iterable[Tensor]:
     interpreter.root = function.info
-    machine, bound = interpreter.machine, function.bound
-    machine.helper = function.info.owner is not None and waits_for_a_caller(function.info)
-    machine.outside = machine.helper and isinstance(bound, Instance) and not bound.module
+    interpreter.machine.helper = function.info.owner is not None and waits_for_a_caller(function.info)
     if function.info.name == "backward" and function.info.owner is not None:
         given = _saved_by_forward(interpreter, function.info)
         if given:

@@ -34,8 +34,7 @@ class CallCutShort(Exception):
 
 def asks_itself(place: ast.AST) -> bool:
     """Whether a write to some elements chooses them by what they are."""
-    target = place.target if isinstance(place, ast.AugAssign) else None
-    target = place.targets[0] if isinstance(place, ast.Assign) else target
+    target = place.targets[0] if isinstance(place, ast.Assign) else getattr(place, "target", None)
     if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Compare):
         return False
     return ast.unparse(target.slice.left) == ast.unparse(target.value)
@@ -60,8 +59,6 @@ class Machine:
         self.carried = self.perhaps_reset = self.said_reset = False
         # Whether a function is followed without the program that calls it, and is a method that others have to call.
         self.alone = self.helper = False
-        # … of an object that is no module: whether its caller keeps gradients is not known.
-        self.outside = False
         # Answers that this path took without the source deciding them, of the branches that it is in.
         self.inside: Answers = ()
         # Whether a test, not decided by the source, was passed that would have raised an error.
@@ -311,7 +308,7 @@ class Machine:
             # Frozen there, perhaps, or replaced.
             return True
         if self.alone and self.helper and whole.storage.kind == "parameter":
-            # A method that others call: perhaps where no gradients are kept.
+            # A method that others call: perhaps on a branch on which no gradients are kept.
             return True
         frozen = whole.storage.kind == "parameter" and self.program.freezes and self.alone
         return reason in ("leaf", "leaf-view") and frozen
@@ -367,7 +364,7 @@ class Machine:
             for save in current.saves:
                 written = save.storage.written_after(save.time)
                 if written is not None:
-                    self.facts.append(self.tell.stale(current, save, written, node, sure=sure and not self.outside))
+                    self.facts.append(self.tell.stale(current, save, written, node, sure=sure))
             pending.extend((parent, sure) for parent in current.parents)
         if node is not None:
             self.backwards += 1

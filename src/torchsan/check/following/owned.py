@@ -9,43 +9,27 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
 from torchsan.check.facts import Fact
-from torchsan.check.following.blocks import blocks_of, names_bound, names_read
+from torchsan.check.following.blocks import names_bound, names_read
 from torchsan.check.following.callers import Use, uses_of
 from torchsan.check.following.options import defaults_of, taken
 from torchsan.check.following.purposes import changes_nothing_twice, is_for_writing
+from torchsan.check.following.said import PERMITS, announced, documented, quiet, remarked
 from torchsan.check.modelling.names import SHAPE_ONLY
 from torchsan.check.modelling.values import ONCE, Storage, Tensor, Write
-from torchsan.check.reading.places import function_at
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
 from torchsan.check.telling.evidence import Claim, Evidence, Shown, certainty
 from torchsan.check.telling.teller import Teller
 
-# Names that tell the reader what is going to happen.
-_SAYS_SO = re.compile(
-    r"_$|inplace|in_place|quantize|preprocess|^(?:update|init|reset|fill|set|write|copy|accumulate|step|zero|clip|sync|all_|reduce|assign|"
-    r"insert|append|add|allocate|load|store|push|register|mutate|scatter|apply|freeze|prune|shuffle|swap|test|setup|collate|"
-    r"convert|quantize|remap|merge|patch|fuse|shard|draw|paint|plot|visualize|__)(?:_|$|[a-z]*$)"
-)
-_DOCUMENTED = re.compile(
-    r"in[- ]?place|modif|mutat|overwr|will be (?:changed|written|filled|updated)|side effect|"
-    r"updates? (?:the )?(?:given|provided|passed)",
-    re.I,
-)
-_REMARK = re.compile(r"#.*\bin[- ]?place\b", re.I)
-_DESCRIBES = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params|Inputs?|Shape)\s*:?\s*$|:param\b", re.M)
 _BLANKS = frozenset(
     {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros"}
 )
 # Asked before a write: whether it may be done in place, and whether a gradient forbids it.
-_PERMITS = re.compile(r"in_?place")
 _IF_FREE = re.compile(r"\.requires_grad")
 # The callers' tensors are there to be written to.
 _MEANT = frozenset({Use.FOR_EFFECT, Use.KEPT})
-_PERMISSION = frozenset({"out", "inplace", "in_place", "inplace_", "copy", "clone"})
 
 
 class OwnedWrites:
@@ -201,31 +185,11 @@ def weak(storage: Storage) -> bool:
 
 def meant(write: Write) -> bool:
     """Whether the write itself says that it is meant: through `.data`, once, or where it is allowed."""
-    if write.how == "behind" or any(c == ONCE or _PERMITS.search(c) for c, _ in write.inside):
+    if write.how == "behind" or any(c == ONCE or PERMITS.search(c) for c, _ in write.inside):
         return True
     # `mask[mask.clone()] = …`: who copies what is about to be written knows that it is.
     target = getattr(write.place, "targets", [None])[0]
     return isinstance(target, ast.Subscript) and "clone(" in ast.unparse(target.slice)
-
-
-def announced(info: FunctionInfo, write: Write) -> bool:
-    """Whether a warning stands before the write: whoever sees it is told."""
-    body = [] if isinstance(info.node, ast.Lambda) else info.node.body
-    for block in blocks_of(body):
-        for before, node in pairwise(block):
-            if node is write.place and isinstance(before, ast.Expr) and "warn" in ast.unparse(before):
-                return True
-    return False
-
-
-def remarked(info: FunctionInfo, program: Program, write: Write) -> bool:
-    """Whether a comment of the function, or what it calls to do the write, says that it is done in place."""
-    home = getattr(write.place, "home", None) or program
-    writer = function_at(home, getattr(write.place, "lineno", 0))
-    if writer is not None and writer.node is not info.node and (says_so(writer) or asks_permission(writer)):
-        return True
-    lines = (info.program or program).lines[info.node.lineno - 1 : info.node.end_lineno]
-    return any(_REMARK.search(line) for line in lines)
 
 
 def hands_back(info: FunctionInfo, name: str) -> bool:
@@ -271,45 +235,5 @@ def blank(storage: Storage) -> bool:
     return storage.kind == "fresh" and storage.made_by in _BLANKS
 
 
-def documented(info: FunctionInfo) -> bool:
-    """Whether a function describes what it is given: its callers read that instead of its lines."""
-    if isinstance(info.node, ast.Lambda):
-        return False
-    words = ast.get_docstring(info.node, clean=False) or ""
-    return _DESCRIBES.search(words) is not None
-
-
 def public(info: FunctionInfo) -> bool:
     return not info.name.startswith("_") and not (info.owner is not None and info.owner.name.startswith("_"))
-
-
-def quiet(info: FunctionInfo, program: Program, storage: Storage) -> bool:
-    """Whether a function tells its callers that it writes."""
-    if storage.kind == "state":
-        return False
-    node = info.node
-    if isinstance(node, ast.Lambda) or (_SAYS_SO.search(info.name) and info.name != "forward"):
-        return True
-    spec = node.args
-    names = {a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
-    if names & _PERMISSION or asks_permission(info):
-        return True
-    if info.owner is not None and any(b.endswith(("Function", "Optimizer", "Dataset")) for b in info.owner.bases):
-        return True
-    return says_so(info)
-
-
-def asks_permission(info: FunctionInfo) -> bool:
-    """Whether a test of the function asks for an option: `if not self.inplace: x = x.clone()`."""
-    tests = [n.test for n in ast.walk(info.node) if isinstance(n, ast.If | ast.IfExp)]
-    return any(_PERMITS.search(ast.unparse(test)) for test in tests)
-
-
-def says_so(info: FunctionInfo) -> bool:
-    """Whether the documentation of a function or of its class tells that something is written."""
-    if isinstance(info.node, ast.Lambda):
-        return False
-    documentation = ast.get_docstring(info.node, clean=False) or ""
-    if info.owner is not None:
-        documentation += ast.get_docstring(info.owner.node, clean=False) or ""
-    return _DOCUMENTED.search(documentation) is not None

@@ -33,6 +33,7 @@ def detach_carried(spot: Spot) -> Found:
             edit = syntax.insert_after(holder, statement, f"{name} = {value}")
             if edit is not None:
                 yield f"cut the graph between calls: detach {title}", [edit]
+    yield from _at_entry(spot)
     for other in spot.spots("cause"):
         yield from _shared_with_first(other)
     for other in spot.spots("origin"):
@@ -48,6 +49,24 @@ def _kept_between_calls(spot: Spot) -> Iterator[tuple[str, ast.stmt, Source]]:
             read = {ast.unparse(n) for n in ast.walk(statement.value) if isinstance(n, ast.Attribute)}
             for name in sorted(kept & read):
                 yield name, statement, source
+
+
+def _at_entry(spot: Spot) -> Found:
+    """A function that calls backward begins with what an earlier call left behind, without its graph."""
+    source, backward = spot.source, spot.source.statement(spot.span)
+    function = source.function_of(backward) if backward is not None else None
+    if function is None:
+        return
+    body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    kept = {name: None for name, statement, _ in _kept_between_calls(spot) if statement in ast.walk(function)}
+    for name in kept:
+        for title, value in (
+            (name, f"{name}.detach()"),
+            (f"each part of {name}", f"tuple(p.detach() for p in {name})"),
+        ):
+            edit = syntax.insert_before(source, body[0], f"{name} = {value}")
+            if edit is not None:
+                yield f"cut the graph where a call begins: detach {title}", [edit]
 
 
 def _shared_with_first(spot: Spot) -> Found:

@@ -42,3 +42,6 @@ def clone_argument(spot: Spot) -> Found:
         if isinstance(argument, (ast.Name, ast.Attribute, ast.Subscript)):
             text = source.segment(argument)
             yield f"pass a copy: {text}.clone()", [syntax.cloned(source, argument)]
+    for argument in call.args:
+        if isinstance(argument, (ast.Call, ast.BinOp)):
+            yield "pass a copy: ….clone()", [syntax.cloned(source, argument)]

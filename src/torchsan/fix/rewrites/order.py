@@ -6,12 +6,14 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
+from torchsan.fix.linked import Links
 from torchsan.fix.rewrites import syntax
 from torchsan.fix.source import Edit, Function, Source, real
 from torchsan.model import Finding, Span
 from torchsan.model.source import real_path
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
+NOT_GRADIENTS = {"no_grad", "enable_grad", "set_grad_enabled", "requires_grad", "requires_grad_", "is_grad_enabled"}
 
 
 def _in_one_block(spot: Spot) -> tuple[ast.stmt, ast.stmt, list[ast.stmt]] | None:
@@ -135,8 +137,20 @@ def call_later(spot: Spot) -> Found:
         block = source.block_of(other) if isinstance(other, ast.stmt) else []
         for one in block[: block.index(other)] if isinstance(other, ast.stmt) and other in block else ():
             call = one.value if isinstance(one, ast.Expr) else None
-            if isinstance(call, ast.Call) and syntax.called(call) in names and isinstance(other, ast.stmt):
+            writes = isinstance(call, ast.Call) and syntax.called(call) in names
+            # Who looks at gradients, and makes none, would see those of that backward.
+            if writes and isinstance(other, ast.stmt) and not asks_for_gradients(source, one, of_others=True):
                 yield from _later(spot, one, other, block)
+
+
+def asks_for_gradients(source: Source, statement: ast.stmt, *, of_others: bool = False) -> bool:
+    """Reads or writes a gradient, as far as the program's own code goes; one that it did not make, if so asked."""
+    whole = [node for _, node in Links([source]).reached([(source, statement)])]
+    nodes = [n for one in whole for n in ast.walk(one) if isinstance(n, (ast.Attribute, ast.Name))]
+    said = {n.attr if isinstance(n, ast.Attribute) else n.id for n in nodes}
+    if of_others and said & {"backward", "zero_grad"}:
+        return False
+    return any("grad" in name for name in said - NOT_GRADIENTS) or bool(said & {"backward", "step"} and not of_others)
 
 
 def _later(spot: Spot, step: ast.stmt, backward: ast.stmt, block: list[ast.stmt]) -> Found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.source import Source
+from torchsan.fix.source import Function, Source
 from torchsan.model import Span
 
 KEEPING = {"append", "insert", "add", "put", "update", "extend", "appendleft", "setdefault", "push", "record", "store"}
@@ -19,7 +19,7 @@ def stored_values(source: Source, statement: ast.stmt, span: Span) -> list[tuple
     begin, _ = source.bounds(span)
     part = source.expression(span) if begin > source.start(statement) else None
     values = [part] if part is not None else _of_statement(statement)
-    return [(inner, _way(inner)) for value in values for inner in _kept_by(value)]
+    return [(inner, _way(source, inner)) for value in values for inner in _kept_by(value)]
 
 
 def _of_statement(statement: ast.stmt) -> list[ast.expr]:
@@ -44,9 +44,17 @@ def _kept_by(value: ast.expr) -> list[ast.expr]:
     return [value]
 
 
-def _way(value: ast.expr) -> str:
+def _way(source: Source, value: ast.expr) -> str:
     """`[x] * n` and `dict.fromkeys(names, x)` put one thing in many places."""
-    return "each" if is_repeated(value) or is_of_keys(value) else "kept"
+    made = [value, *given_back(source, value)]
+    return "each" if any(is_repeated(one) or is_of_keys(one) for one in made) else "kept"
+
+
+def given_back(source: Source, value: ast.expr) -> list[ast.expr]:
+    """What a function of this file returns that a call names."""
+    name = syntax.called(value) if isinstance(value, ast.Call) else ""
+    makers = [n for n in ast.walk(source.tree) if isinstance(n, Function) and n.name == name]
+    return [n.value for maker in makers for n in ast.walk(maker) if isinstance(n, ast.Return) and n.value is not None]
 
 
 def is_of_keys(value: ast.expr) -> bool:

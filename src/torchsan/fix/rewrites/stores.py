@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from torchsan.fix.candidates import Spot
 from torchsan.fix.rewrites import syntax
-from torchsan.fix.rewrites.stored import handed_out, is_of_keys, same_stores, stored_values
+from torchsan.fix.rewrites.stored import given_back, handed_out, is_of_keys, same_stores, stored_values
 from torchsan.fix.source import Edit, Source
 
 Found = Iterator[tuple[str, Iterable[Edit]]]
@@ -31,6 +31,9 @@ def kept_copy(spot: Spot) -> Found:
             everywhere = [syntax.cloned(source, one) for one in (value, *others)]
             yield f"keep copies: {shown}.clone() wherever {shown} is kept", everywhere
         yield from _copies(source, value)
+        for made in given_back(source, value):
+            # The list was built elsewhere, as one thing in many places.
+            yield from _repeated(source, made) or ()
     if len(values) > 1:
         yield "keep copies of all", [edit for value in values for edit in [syntax.cloned(source, value)]]
 

@@ -61,6 +61,8 @@ def _other_names(spot: Spot, statement: ast.stmt) -> list[str] | None:
     own = ast.unparse(variable) if variable is not None else ""
     found: list[str] = []
     for alias in spot.aliases:
+        if alias.apart and isinstance(written, (ast.Name, ast.Attribute)):
+            continue  # other elements, which a new value for this variable leaves as they are
         if alias.name == HELD:
             # What was given a name's value may be meant to keep it; of an attribute that is not to be expected.
             if not isinstance(written, ast.Name) and alias.depth > 1:

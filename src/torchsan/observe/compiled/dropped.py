@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from torchsan import compat, compat_compile
+from torchsan import compat
 from torchsan.model.events import CompiledOnlyFailure, Line
-from torchsan.observe.compiled.purity import only_computes
+from torchsan.observe.compiled.private import on_our_own
 from torchsan.observe.compiled.records import RegionWrite, Replay
-from torchsan.observe.compiled.rehearsal import AT_MOST, MAX_NODES, copies
-from torchsan.observe.compiled.replay import state_kept
+from torchsan.observe.compiled.rehearsal import can_be_tried, copies
 from torchsan.observe.refusals import whole_statement
 from torchsan.observe.sites import site_of, user_frames
 from torchsan.observe.tensors import is_plain
@@ -48,20 +47,15 @@ class DroppedWrites:
     def after(self, args: tuple[Any, ...], kept: list[Any], frame: FrameType) -> None:
         """Tell of writes without an effect, once."""
         self.left -= 1
-        random, held = torch.get_rng_state(), compat_compile.hold()
-        try:
-            with compat.unseen(), state_kept(), torch.no_grad():
-                same = [target for target in self.writes if _equal(args[target], kept[target])]
-                if not same:
-                    self.left = 0
-                    return
-                torch.fx.Interpreter(self.module).run(*kept)
-                drawn = not torch.equal(random, torch.get_rng_state())
-                lost = [target for target in same if not drawn and not _equal(args[target], kept[target])]
-        finally:
-            compat_compile.release(held)
-            if not torch.equal(random, torch.get_rng_state()):
-                torch.set_rng_state(random)
+        with on_our_own():
+            same = [target for target in self.writes if _equal(args[target], kept[target])]
+            if not same:
+                self.left = 0
+                return
+            random = torch.get_rng_state()
+            torch.fx.Interpreter(self.module).run(*kept)
+            drawn = not torch.equal(random, torch.get_rng_state())
+            lost = [target for target in same if not drawn and not _equal(args[target], kept[target])]
         for target in lost:
             self.left = 0
             self._tell(self.writes[target], frame)
@@ -80,11 +74,7 @@ def dropped_writes_of(
 ) -> DroppedWrites | None:
     """None where nothing that was given is written, or where the graph does more than to compute."""
     writes = [w for w in known.writes if w.kind == "op" and not w.hidden and w.target >= 0 and w.site is not None]
-    if not writes or not known.complete or known.size > AT_MOST or not known.on_processor:
-        return None
-    if any(write.target < 0 for write in known.writes) or len(module.graph.nodes) > MAX_NODES:
-        return None
-    return DroppedWrites(recorder, module, writes, name) if only_computes(module.graph) else None
+    return DroppedWrites(recorder, module, writes, name) if writes and can_be_tried(module, known) else None
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from torchsan import compat_compile
 from torchsan.model.events import CompiledOnlyFailure, Line, Memory, RefusedWrite, StaleSave, Write
 from torchsan.observe import nodes
 from torchsan.observe.compiled.lines import LineSite, node_site, site_of_summaries
-from torchsan.observe.compiled.refused import EVENTS
+from torchsan.observe.compiled.refused import EVENTS, refused_in_eager, refused_write
+from torchsan.observe.compiled.rehearsal import can_be_tried
 from torchsan.observe.objects import attributes_of, text_of, told_of
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import origin_line, reason_of, whole_statement, written_name
@@ -37,6 +38,7 @@ def explained_later(
     error: BaseException,
     region: Region,
     module: torch.fx.GraphModule,
+    inputs: list[Any],
     fails: Callable[[torch.fx.GraphModule], bool],
 ) -> None:
     """Keep what is known of a failed compilation with its error: told only if the error ends the program."""
@@ -48,10 +50,28 @@ def explained_later(
             setattr(error, EVENTS, [replace(event, compiling=True) for event in known])
             if known:
                 return
-        line = first_failing(module, fails) if region.replay.complete else None
-        event = compiled_only(region, error, line)
+        event = _unlike_eager(error, region, module, inputs, fails)
         if event is not None:
             setattr(error, EVENTS, [event])
+
+
+def _unlike_eager(
+    error: BaseException,
+    region: Region,
+    module: torch.fx.GraphModule,
+    inputs: list[Any],
+    fails: Callable[[torch.fx.GraphModule], bool],
+) -> CompiledOnlyFailure | RefusedWrite | None:
+    """Lines that compiled code alone does not take; and if eager does not either, what that refuses."""
+    if not region.replay.complete:
+        return None
+    if can_be_tried(module, region.replay):
+        refused = refused_in_eager(module, inputs, region.replay)
+        if refused is not None:
+            return refused_write(error, refused)
+    elif reason_of(error) is not None:
+        return None
+    return compiled_only(region, error, first_failing(module, fails))
 
 
 def compiled_only(region: Region, error: BaseException, line: LineSite | None) -> CompiledOnlyFailure | None:
@@ -93,16 +113,28 @@ def _beginning(module: torch.fx.GraphModule, last: torch.fx.Node) -> torch.fx.Gr
     return torch.fx.GraphModule(module, graph)
 
 
-def events_of(error: BaseException | None) -> list[StaleSave | CompiledOnlyFailure]:
+def events_of(error: BaseException | None) -> list[StaleSave | CompiledOnlyFailure | RefusedWrite]:
     """Those of an error, or of the one that it was raised from."""
+    found: Iterator[Any] = (known for raised in _chain(error) if (known := attributes_of(raised).get(EVENTS)))
+    return list(next(found, ()))
+
+
+def _user_stack(error: BaseException) -> list[Any]:
+    """Where in the user's code dynamo was: it raises some errors anew, and only the first ones know."""
+    for raised in _chain(error):
+        stack = compat_compile.user_stack(attributes_of(raised))
+        if stack or not type(raised).__module__.startswith("torch._dynamo"):
+            return stack
+    return []
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that it was raised from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        found: Any = attributes_of(error).get(EVENTS)
-        if found:
-            return list(found)
+        yield error
         error = _cause(error) or _context(error)
-    return []
 
 
 def explain_compiling(recorder: Recorder, error: BaseException) -> bool:
@@ -110,8 +142,7 @@ def explain_compiling(recorder: Recorder, error: BaseException) -> bool:
     if told_of(error) is not None:
         return False
     events: list[Any] = list(events_of(error)) or _refused(error)
-    stack = compat_compile.user_stack(attributes_of(error))
-    if not events and not stack:
+    if not events and not _user_stack(error):
         return False
     findings = [finding for event in events for finding in recorder.emit(event)]
     error.__torchsan__ = findings or True  # type: ignore[attr-defined]
@@ -122,7 +153,7 @@ def explain_compiling(recorder: Recorder, error: BaseException) -> bool:
 def _refused(error: BaseException) -> list[RefusedWrite]:
     """A write that torch refused when dynamo tried it on fakes."""
     reason = reason_of(error)
-    site = site_of_summaries(compat_compile.user_stack(attributes_of(error))) if reason is not None else None
+    site = site_of_summaries(_user_stack(error)) if reason is not None else None
     if reason is None or site is None:
         return []
     name = written_name(site.place)

@@ -19,6 +19,7 @@ from torchsan.observe.sites import LIBRARY, OURS, TORCH, USER, Mark, Site, is_st
 _FRAME = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+), in (?P<name>.+)$')
 Places = tuple[Place, ...]
 _CARETS = re.compile(r"^    (?P<lead> *)(?P<marks>[~^]+) *$")
+_OPERATORS = {"setitem": "__setitem__", **{f"i{n}": f"__i{n}__" for n in ("add", "sub", "mul", "truediv", "pow")}}
 
 
 class LineSite(Site):
@@ -73,6 +74,28 @@ def node_site(node: torch.fx.Node) -> LineSite | None:
     if not isinstance(text, str):
         return None
     return _site(text, _known.get(node, _by_text.get(text, ())))
+
+
+def write_site(node: torch.fx.Node) -> LineSite | None:
+    """The line of a node that writes; dynamo leaves out the frames of torch's own layers and functions."""
+    site = node_site(node)
+    return site.inside_torch() if site is not None and site.library is None and _is_torchs_write(node) else site
+
+
+def _is_torchs_write(node: torch.fx.Node) -> bool:
+    """Is it not the user's line itself that writes, but a layer, or a function with `inplace=True`?"""
+    stack = node.meta.get("source_fn_stack")
+    if stack and isinstance(stack[-1][1], type):
+        return True
+    op = node_op(node)
+    return node.op == "call_function" and not op.endswith("_") and "out" not in node.kwargs
+
+
+def node_op(node: torch.fx.Node) -> str:
+    """The name that a write in eager would have: `add_`, `__iadd__`, `__setitem__`."""
+    target = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    return _OPERATORS.get(name, name)
 
 
 @lru_cache(maxsize=4096)

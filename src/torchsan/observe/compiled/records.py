@@ -72,6 +72,8 @@ class Replay:
     ledger: Ledger = field(default_factory=Ledger)
     roots: list[Any] = field(default_factory=list)
     spoilt: list[Spoilt] = field(default_factory=list)
+    # Those of them whose values have been seen to change, of what the region itself makes.
+    seen_spoilt: list[Spoilt] = field(default_factory=list)
     # The line of the last op whose result has a gradient.
     last: LineSite | None = None
     complete: bool = False

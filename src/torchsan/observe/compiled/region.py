@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ class Region:
         # Does its forward overwrite memory from which its backward computes again?
         self.overwrites_saved = False
         # What its lines save and then write past the version counter, by target; and the calls that have done so.
-        self.spoils = {spoilt.target: spoilt for spoilt in reversed(replay.spoilt)}
+        self.spoils = {spoilt.target: spoilt for spoilt in reversed(replay.spoilt) if spoilt.target is not None}
         self.spoilt: deque[SpoiltCall] = deque(maxlen=64)
         if replay.last is not None:
             self.node_site = RegionSite(replay.last.place, replay.last.library_place)
@@ -99,7 +99,7 @@ class Region:
                 recorder.region = outer
                 if noted:
                     region.after(noted)
-                if region.module is not None:
+                if region.module is not None or region.replay.seen_spoilt:
                     region.ran(args, error)
                 error = None  # which would else hold this frame, and this frame it
 
@@ -125,8 +125,10 @@ class Region:
     def ran(self, args: tuple[Any, ...], error: Exception | None) -> None:
         """A call is over. What torch refuses it refuses at the first calls: then the graph need not be kept."""
         if error is not None and self.module is not None and self.recorder.active:
-            explained_running(self.recorder, error, self.module, args)
+            explained_running(self, error, self.module, args)
         self.calls += 1
+        if self.replay.seen_spoilt:
+            self.recorder.ledger.suspect()
         if self.trials is not None and self.trials.over:
             self.trials = None
         if self.calls >= KEPT_FOR:
@@ -152,6 +154,13 @@ class Region:
         """Did the forward of the region write back to memory from which its backward computes again?"""
         known = self.sensor.saves.get(compat_compile.aot_id(saved.node), [])
         return saved.what.isdigit() and int(saved.what) < len(known) and known[int(saved.what)].overwritten
+
+    def spoilt_calls(self, sequence: int) -> Iterator[SpoiltCall]:
+        """Of the call that made the node with this number: what changed unseen that it needs."""
+        yield from (call for call in self.spoilt if call.began <= sequence < call.ended)
+        for known in self.replay.seen_spoilt:
+            written = Written(sequence, known.site, known.op, 0, "data")
+            yield SpoiltCall(sequence, sequence, None, known.save, written)
 
     def only_write(self) -> LineSite | None:
         """The one line at which the region writes what it was given; None where there are several, or none."""

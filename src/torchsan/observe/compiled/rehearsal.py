@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from torchsan import compat, compat_compile
 from torchsan.observe.compiled.frames import traced_frame, whole_frames
-from torchsan.observe.compiled.purity import CUSTOM, only_computes, part_of, writes_in_part, written_in_part
+from torchsan.observe.compiled.lines import write_site
+from torchsan.observe.compiled.private import on_our_own
+from torchsan.observe.compiled.purity import CUSTOM, only_computes, part_of
 from torchsan.observe.compiled.records import Inner, Replay
-from torchsan.observe.compiled.replay import state_kept, write_site
 from torchsan.observe.compiled.scopes import NOTHING, Items, Scopes
+from torchsan.observe.compiled.spoilt import Spoilt
 from torchsan.observe.compiled.writing import region_writing
 from torchsan.observe.holders.manner import manner_of
 from torchsan.observe.sites import Site, user_frames
-from torchsan.observe.tensors import is_plain, memory_of
+from torchsan.observe.tensors import changed_since, is_plain, looked_at, memory_of
 from torchsan.observe.writing import worth_a_look
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class Rehearsal:
 
     def __init__(self, module: torch.fx.GraphModule, known: Replay, scopes: dict[torch.fx.Node, Scopes]) -> None:
         self.module = module
-        self.inner = known.inner
+        self.known = known
+        # Of values that the region makes: lines that change them unseen when they have been saved.
+        self.spoilt = {spoilt.site.place: spoilt for spoilt in known.spoilt if spoilt.target is None}
         self.scopes = scopes
         self.written = {write.target for write in known.writes}
         self.left = TIMES
@@ -56,14 +59,8 @@ class Rehearsal:
             self.left = 0
             return
         self.watch = self.watch or watch()
-        random, held = torch.get_rng_state(), compat_compile.hold()
-        try:
-            with compat.unseen(), state_kept(), torch.no_grad():
-                _Player(self, frame).run(*copies(args, self.written))
-        finally:
-            compat_compile.release(held)
-            if not torch.equal(random, torch.get_rng_state()):
-                torch.set_rng_state(random)
+        with on_our_own():
+            _Player(self, frame).run(*copies(args, self.written))
 
 
 class _Player(torch.fx.Interpreter):  # type: ignore[misc]
@@ -71,19 +68,29 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
         super().__init__(graph if graph is not None else rehearsal.module, garbage_collect_values=False)
         self.rehearsal = rehearsal
         self.frame = frame
-        self.is_part = outer is not None
         # What all nodes have given, those of parts of the graph as well.
         self.given: dict[torch.fx.Node, Any] = outer.given if outer is not None else {}
         # Lists of the program's by their identity while it was traced: one is one all along.
         self.lists: dict[int, list[Any]] = outer.lists if outer is not None else {}
 
     def run_node(self, node: torch.fx.Node) -> Any:
-        inner = written_in_part(node, self.rehearsal.scopes) if self.is_part else self.rehearsal.inner.get(node)
+        inner = self.rehearsal.known.inner.get(node)
         token = self._before(node, inner) if inner is not None else None
+        spoilt = self._spoilt(node) if inner is not None else None
+        written = self.env.get(inner.written) if inner is not None else None
+        contents = looked_at(written) if spoilt is not None and isinstance(written, torch.Tensor) else None
         result = self.given[node] = super().run_node(node)
+        if spoilt is not None and contents is not None and changed_since(written, contents) is not None:
+            self.rehearsal.known.seen_spoilt.append(spoilt)
         if token is not None and self.rehearsal.watch is not None:
             self.rehearsal.watch.after(token)
         return result
+
+    def _spoilt(self, node: torch.fx.Node) -> Spoilt | None:
+        """What this node changes unseen, where that is still to be proved."""
+        site = write_site(node) if self.rehearsal.spoilt else None
+        found = self.rehearsal.spoilt.get(site.place) if site is not None else None
+        return found if found not in self.rehearsal.known.seen_spoilt else None
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Parts of the graph are played as well: checkpointed ones, and what a custom function does."""
@@ -136,13 +143,16 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
 
 def rehearsal_of(module: torch.fx.GraphModule, known: Replay, scopes: dict[torch.fx.Node, Scopes]) -> Rehearsal | None:
     """None where there is nothing to see, or where the graph does more than to compute."""
+    return Rehearsal(module, known, scopes) if known.inner and can_be_tried(module, known) else None
+
+
+def can_be_tried(module: torch.fx.GraphModule, known: Replay) -> bool:
+    """Can the graph be run once more, on copies of what it is given, and nobody would know?"""
     if not known.complete or known.size > AT_MOST or not known.on_processor:
-        return None
-    if not known.inner and not any(writes_in_part(node, scopes) for node in module.graph.nodes):
-        return None
+        return False
     if any(write.target < 0 for write in known.writes) or len(module.graph.nodes) > MAX_NODES:
-        return None
-    return Rehearsal(module, known, scopes) if only_computes(module.graph) else None
+        return False
+    return only_computes(module.graph)
 
 
 def copies(args: tuple[Any, ...], written: set[int]) -> list[Any]:

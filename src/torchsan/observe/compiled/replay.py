@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +17,12 @@ import torch.fx
 import torch.fx.traceback
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchsan import compat, compat_compile
+from torchsan import compat_compile
 from torchsan.model.events import WriteKind
 from torchsan.observe.clock import clock
-from torchsan.observe.compiled.lines import LineSite, node_site
+from torchsan.observe.compiled.lines import LineSite, node_op, node_site, write_site
+from torchsan.observe.compiled.nested import overheard
+from torchsan.observe.compiled.private import state_kept, told_by
 from torchsan.observe.compiled.records import Inner, Refused, RegionWrite, Replay
 from torchsan.observe.compiled.scopes import NOTHING, Items, Part, Scopes
 from torchsan.observe.compiled.spoilt import spoilt_by
@@ -30,31 +31,8 @@ from torchsan.observe.ledger import Written
 from torchsan.observe.sites import Site
 from torchsan.observe.tensors import byte_range, is_inference, memory_of
 
-_OPERATORS = {"setitem": "__setitem__", **{f"i{n}": f"__i{n}__" for n in ("add", "sub", "mul", "truediv", "pow")}}
 # Ops that write the running statistics without saying so in their schema: position of these arguments.
 _STATISTICS = {"aten::native_batch_norm": (3, 4, 5), "aten::_native_batch_norm_legit": (3, 4, 5)}
-
-
-def write_site(node: torch.fx.Node) -> LineSite | None:
-    """The line of a node that writes; dynamo leaves out the frames of torch's own layers and functions."""
-    site = node_site(node)
-    return site.inside_torch() if site is not None and site.library is None and _is_torchs_write(node) else site
-
-
-def _is_torchs_write(node: torch.fx.Node) -> bool:
-    """Is it not the user's line itself that writes, but a layer, or a function with `inplace=True`?"""
-    stack = node.meta.get("source_fn_stack")
-    if stack and isinstance(stack[-1][1], type):
-        return True
-    op = node_op(node)
-    return node.op == "call_function" and not op.endswith("_") and "out" not in node.kwargs
-
-
-def node_op(node: torch.fx.Node) -> str:
-    """The name that a write in eager would have: `add_`, `__iadd__`, `__setitem__`."""
-    target = node.target
-    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    return _OPERATORS.get(name, name)
 
 
 def _op_and_kind(node: torch.fx.Node) -> tuple[str, WriteKind]:
@@ -102,19 +80,61 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
         # The fakes of what is known from outside, by target, and which placeholder is which input.
         self.wholes: dict[int, torch.Tensor] = {}
         self.inputs = {node: i for i, node in enumerate(module.graph.find_nodes(op="placeholder"))}
+        # Fakes of inputs, by identity: which input each is. And names of fakes, likewise.
+        self.brought: dict[int, int] = {}
+        # Of memory that the graph makes: the first tensor on it, and the lines that write past its version.
+        self.firsts: dict[int, torch.Tensor] = {}
+        self.unseen: set[tuple[int, LineSite | None]] = set()
+        self.inner_pending: list[tuple[int, LineSite | None, int]] = []
+        self.names: dict[int, str] = {}
         # Writes of the node that runs, with the version that their target had.
         self.pending: list[tuple[RegionWrite, int]] = []
         self.fake: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
         self.unknown = Site((lambda: None).__code__, 0, None)
 
     def run_node(self, node: torch.fx.Node) -> Any:
-        self.at = node
-        self.pending.clear()
+        self.entering(node)
         result = super().run_node(node)
+        self._settle()
+        self._note_first(result)
+        return result
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            args = tuple(overheard(value, self) for value in args)
+        return super().call_function(target, args, kwargs)
+
+    def entering(self, node: torch.fx.Node) -> None:
+        self._settle()
+        self.at = node
+
+    def given(self, node: torch.fx.Node, value: Any) -> None:
+        """What a node of a graph inside this one has made."""
+        self._settle()
+        self._note_first(value)
+        self.env[node] = value
+        if node.op == "placeholder" and id(value) in self.brought:
+            self.inputs[node] = self.brought[id(value)]
+
+    def _settle(self) -> None:
         for write, version in self.pending:
             # Versions are counted when an op is done.
             self._add(replace(write, hidden=_version(self.wholes[write.target]) == version))
-        return result
+        self.pending.clear()
+        for memory, site, version in self.inner_pending:
+            if _version(self.firsts[memory]) == version:
+                self.unseen.add((memory, site))
+        self.inner_pending.clear()
+
+    def _note_first(self, value: Any) -> None:
+        for tensor in _tensors(value):
+            memory = memory_of(tensor)
+            if memory is not None:
+                self.firsts.setdefault(memory, tensor)
+
+    def _name(self, node: torch.fx.Node, value: torch.Tensor) -> str:
+        """One for each tensor: several nodes may stand for it, and graphs inside this one have names of their own."""
+        return self.names.setdefault(id(value), f"{len(self.names)} {node.name}")
 
     def bring(self, value: Any, target: int | None = None) -> Any:
         """A fake of a tensor from outside: of an input, or of what the graph holds itself."""
@@ -154,6 +174,8 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
             version = tensor._version + 1
         except Exception:
             version = 0
+        if memory in self.firsts:
+            self.inner_pending.append((memory, site, _version(self.firsts[memory])))
         if site is not None:
             self.result.ledger.add(memory, Written(before, site, op, version, kind, *byte_range(tensor)))
         if memory in self.targets:
@@ -163,7 +185,11 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
             # `relu(x, inplace=True)` is told to be one only by what it comes down to.
             manner = manner_on_fakes(op if op.endswith("_") else dispatched, args)
             receiver = node.args[0] if node.args else None
-            alone = receiver.name if isinstance(receiver, torch.fx.Node) and args and args[0] is tensor else ""
+            alone = (
+                self._name(receiver, tensor)
+                if isinstance(receiver, torch.fx.Node) and args and args[0] is tensor
+                else ""
+            )
             write = RegionWrite(
                 target, op, site, kind, False, view_of(tensor, whole), tuple(whole.shape),
                 operands_of(node, self.inputs), manner, alone,
@@ -188,7 +214,7 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
         if memory is None or memory not in self.targets:
             return NOTHING
         whole = self.wholes[self.targets[memory]]
-        return Part(known.name, self.targets[memory], view_of(value, whole), tuple(whole.shape))
+        return Part(self._name(known, value), self.targets[memory], view_of(value, whole), tuple(whole.shape))
 
     def note_statistics(self, tensor: Any) -> None:
         memory = memory_of(tensor) if isinstance(tensor, torch.Tensor) else None
@@ -202,7 +228,7 @@ class _Player(torch.fx.Interpreter):  # type: ignore[misc]
             writes.append(write)
         elif writes[known] != write:
             # A loop: it writes now this and now that, and what it writes there is not one thing.
-            writes[known] = replace(writes[known], view=None, operands=(UNKNOWN,), hidden=False)
+            writes[known] = replace(writes[known], operands=(UNKNOWN,), hidden=False)
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -210,37 +236,6 @@ def _version(tensor: torch.Tensor) -> int:
         return int(tensor._version)
     except Exception:
         return -1  # inference tensors count no versions
-
-
-@contextmanager
-def _told_by(player: _Player) -> Iterator[None]:
-    """Every autograd node made meanwhile is told with the line of the graph's node."""
-    anomaly, check_nan = compat.is_anomaly(), compat.is_anomaly_check_nan()
-    original = torch.fx.traceback.format_stack
-    torch.fx.traceback.format_stack = lambda: player.site().mark
-    compat.set_anomaly(True, False)
-    try:
-        yield
-    finally:
-        compat.set_anomaly(anomaly, check_nan)
-        torch.fx.traceback.format_stack = original
-
-
-@contextmanager
-def state_kept() -> Iterator[None]:
-    """Graphs switch grad mode and autocast; one that stops halfway must leave no trace."""
-    grad = torch.is_grad_enabled()
-    cached = torch.is_autocast_cache_enabled()
-    kinds = ("cpu", "cuda")
-    casts = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
-    try:
-        yield
-    finally:
-        torch.set_grad_enabled(grad)
-        torch.set_autocast_cache_enabled(cached)
-        for kind, enabled, dtype in casts:
-            torch.set_autocast_enabled(kind, enabled)
-            torch.set_autocast_dtype(kind, dtype)
 
 
 def replay(
@@ -256,15 +251,16 @@ def replay(
             player.fake = fake
             numbers = map(compat_compile.plain_number, inputs)
             fakes = [player.bring(value, index) for index, value in enumerate(numbers)]
-            with _told_by(player), _Writes(player):
+            player.brought = {id(fake): index for index, fake in enumerate(fakes) if isinstance(fake, torch.Tensor)}
+            with told_by(lambda: player.site().mark), _Writes(player):
                 output = player.run(*fakes)
             result.roots = [t.grad_fn for t in _tensors(output) if t.grad_fn is not None]
             result.complete = True
-            made = [t for t in player.env.values() if isinstance(t, torch.Tensor)]
+            made = {id(t): t for t in player.env.values() if isinstance(t, torch.Tensor)}.values()
             result.size = sum(t.numel() * t.element_size() for t in made)
             result.on_processor = all(t.device.type == "cpu" for t in made)
             hidden = {(write.target, write.site) for write in result.writes if write.hidden and write.kind == "op"}
-            result.spoilt = list(spoilt_by(result.roots, result.ledger, player.targets, hidden))
+            result.spoilt = list(spoilt_by(result.roots, result.ledger, player.targets, hidden, player.unseen))
     except Exception as error:
         tell_debugger(error)
         result.refused = player.refused(error)

@@ -102,7 +102,9 @@ def _spots(output: Any) -> list[tuple[CodeType, int, Place, dict[str, Any]]]:
     found = []
     for code, instruction, names in compat_tracing.traced_functions(output):
         if kind_of(code) == USER:
-            spot = _spot(code, getattr(instruction, "offset", None), getattr(instruction, "positions", None))
+            spot = _spot(
+                code, code.co_filename, getattr(instruction, "offset", None), getattr(instruction, "positions", None)
+            )
             if spot is None:
                 return []
             found.append((*spot, names))
@@ -117,8 +119,8 @@ def _held(value: Any) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _spot(code: CodeType, offset: Any, positions: Any) -> tuple[CodeType, int, Place] | None:
-    """The instruction in the code of the user's source."""
+def _spot(code: CodeType, path: str, offset: Any, positions: Any) -> tuple[CodeType, int, Place] | None:
+    """The instruction in the code of the user's source. Code is equal to code that another file has as well."""
     if not isinstance(offset, int):
         return None
     place = place_in(code, offset)

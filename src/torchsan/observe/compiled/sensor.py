@@ -192,7 +192,8 @@ class CompiledSensor:
                 with compat_compile.uncached():
                     compiled = original(output, module, inputs)
             except Exception as error:
-                explained_later(self.recorder, error, region, module, self._failing(original, output, inputs, error))
+                failing = self._failing(original, output, inputs, error)
+                explained_later(self.recorder, error, region, module, list(inputs), failing)
                 raise
             finally:
                 self._compiling = outer

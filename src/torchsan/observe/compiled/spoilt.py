@@ -19,11 +19,13 @@ from torchsan.observe.tensors import memory_of, touches
 
 @dataclass(frozen=True, slots=True)
 class Spoilt:
-    """A line saves what the region was given for its gradient, and a later one writes that past its version."""
+    """A line saves a value for its gradient, and a later one writes that past its version."""
 
-    target: int
+    # Which of the region's inputs it is; None for a value that the region itself makes.
+    target: int | None
     save: Save
     site: Site
+    op: str
 
 
 class SpoiltCall(NamedTuple):
@@ -31,26 +33,32 @@ class SpoiltCall(NamedTuple):
 
     began: int
     ended: int
-    memory: int
+    memory: int | None
     save: Save
     write: Written
 
 
 def spoilt_by(
-    roots: list[Any], ledger: Ledger, targets: dict[int, int], hidden: set[tuple[int, LineSite | None]]
+    roots: list[Any],
+    ledger: Ledger,
+    targets: dict[int, int],
+    hidden: set[tuple[int, LineSite | None]],
+    unseen: set[tuple[int, LineSite | None]],
 ) -> Iterator[Spoilt]:
     """What torch does not find changed, since its version is what it was, and what was written all the same.
 
-    `targets`: the inputs by their memory. `hidden`: which lines write which of them past its version.
+    `targets`: the inputs by their memory. `hidden`: which lines write which of them past its version. `unseen`: the
+    same by memory, of what the region itself makes.
     """
-    for node in nodes.walk(roots) if hidden else ():
+    for node in nodes.walk(roots) if hidden or unseen else ():
         number = nodes.sequence(node)
         for saved in nodes.saved_values(node):
             memory = memory_of(saved.tensor) if saved.tensor is not None and not saved.stale else None
-            if memory is None or memory not in targets or saved.tensor is None:
+            if memory is None or saved.tensor is None or nodes.never_read(saved):
                 continue
+            target = targets.get(memory)
             for write in ledger.writes.get(memory, ()):
-                known = (targets[memory], write.site) in hidden and write.before > number
-                if known and touches(saved.tensor, write.start, write.end):
-                    yield Spoilt(targets[memory], nodes.describe_save(saved), write.site)
+                known = (memory, write.site) in unseen if target is None else (target, write.site) in hidden
+                if known and write.before > number and touches(saved.tensor, write.start, write.end):
+                    yield Spoilt(target, nodes.describe_save(saved), write.site, write.op)
                     break

@@ -30,6 +30,8 @@ def events_of(writing: Writing) -> Iterator[Event]:
         return
     through = {id(ancestor.value) for ancestor in writing.lineage} | {id(writing.tensor)}
     own = {id(value) for value in writing.args}
+    if writing.compiled and len({h.slot for h in writing.census.of(writing.target)}) == 1:
+        return  # the one slot that the region came by, under the name that a caller has for its owner
     for holding in sorted(writing.census.of(writing.target), key=_nearest):
         # What lies in a container on the way is meant by whoever writes the container; another attribute is not.
         owners = {step.owner for step in holding.step.up() if step.kind == "item"}

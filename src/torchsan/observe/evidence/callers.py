@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torchsan.model.events import Event
 from torchsan.observe.evidence.arguments import callers_tensor
+from torchsan.observe.evidence.container_copies import read_as_of_old
 from torchsan.observe.evidence.handed_out import (
     kept_before,
     refilled,
@@ -32,4 +33,5 @@ def events_of(writing: Writing) -> Iterator[Event]:
     yield from summed_into_the_first(writing)
     yield from refilled(writing)
     yield from through_a_shallow_copy(writing)
+    yield from read_as_of_old(writing)
     yield from through_a_dictionary(writing)

@@ -179,8 +179,12 @@ def kept_before(writing: Writing) -> Iterator[Event]:
         if holding.step.kind != "item" or holding.extent != writing.extent or is_a(holding.value, torch.nn.Parameter):
             continue
         container = holding.step.path.partition("[")[0]
-        scope = file.function(call) if holding.step.root.frame is writing.top and "." not in container else file.tree
-        used = reads_elsewhere(file, at, container, scope)
+        if holding.step.root.frame is writing.top and "." not in container:
+            # `*args` is looked up before the call, and not again.
+            reads = next_reads(writing.top, container, loops=True, after_loops=True)
+            used = reads[0].place if reads else None
+        else:
+            used = reads_elsewhere(file, at, container, file.tree)
         if used is not None:
             yield AliasedSnapshot(
                 Memory(holding.step.path), stored_at(holding.step, writing.frames), writing.event, Line(used), "alias",

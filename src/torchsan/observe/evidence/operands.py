@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -20,11 +21,14 @@ from torchsan.observe import expressions as syntax
 from torchsan.observe.evidence import comparing
 from torchsan.observe.evidence.comparing import Comparison
 from torchsan.observe.evidence.copied_from import same_source
+from torchsan.observe.evidence.scene import Writing
+from torchsan.observe.holders.classes import is_opened
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.reading import Read, next_reads
 from torchsan.observe.holders.resolving import NOTHING, value_of
 from torchsan.observe.holders.slots import Census, Holding, Step
 from torchsan.observe.holders.storing import handed_on_at, stored_at
+from torchsan.observe.names import local_names
 from torchsan.observe.objects import is_a, is_tensor
 from torchsan.observe.recorder import Recorder, shield
 from torchsan.observe.sites import USER, kind_of, place_in, user_frames
@@ -47,8 +51,10 @@ class _Mark:
 
 
 class Operands:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, is_told: Callable[[torch.Tensor], bool]) -> None:
+        """`is_told`: was it told already that this memory is stored again and again?"""
         self.recorder = recorder
+        self._is_told = is_told
         self._marked: dict[int, _Mark] = {}
         self._visits: dict[tuple[CodeType, int], int] = {}
         # Reads that were told: each side of a difference leads to the same one, and so does every write before it.
@@ -83,6 +89,23 @@ class Operands:
         self._watch()
         for holding in group:
             self._differences(holding, group, write)
+
+    def mark_by_container(self, writing: Writing) -> None:
+        """`old = self.state; self.state[k] += 1`: the one container has two names, and so have its entries."""
+        memory = memory_of(writing.tensor)
+        if memory is None or writing.site.library is not None:
+            return
+        own = {ast.unparse(ancestor.node) for ancestor in writing.lineage}
+        for name, value in local_names(writing.top).items():
+            if name in own or not any(a.value is value for a in writing.lineage):
+                continue
+            if not (is_a(value, dict) or is_a(value, list) or is_opened(type(value))):
+                continue
+            if memory not in self._marked:
+                step = Step(None, name, "local", id(writing.top), name)
+                self._marked[memory] = _Mark(writing.event, step, weakref.ref(writing.tensor))
+            self._watch()
+            return
 
     # -- what the source says of the next read ------------------------------------------------------
 
@@ -124,7 +147,7 @@ class Operands:
                 self._copies_compared(one, other, frame)
             return
         # `x[:, None] - x[None, :]` has one memory on both sides, and compares each with all others.
-        if extent_of(one) != extent_of(other) or one.shape != other.shape:
+        if extent_of(one) != extent_of(other) or one.shape != other.shape or self._is_told(one):
             return
         frames = user_frames(frame, 1)
         sides = comparing.operands(frames[0]) if frames else None

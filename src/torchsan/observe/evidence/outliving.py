@@ -17,7 +17,7 @@ from torchsan.observe.foreign_writes import lines_that_write
 from torchsan.observe.holders.classes import bases_of, defaults_of
 from torchsan.observe.holders.extents import Extent, contents, extent_of
 from torchsan.observe.holders.manner import Manner
-from torchsan.observe.holders.resolving import root_name, value_of
+from torchsan.observe.holders.resolving import root_name
 from torchsan.observe.holders.slots import Census, Holding, Step
 from torchsan.observe.holders.storing import stored_at
 from torchsan.observe.names import local_names
@@ -90,10 +90,10 @@ class Outliving:
         """`self.counts += x` where `counts` is the class's: every instance counts into one tensor."""
         for holding in self._held_by(writing, "class"):
             step = next(s for s in holding.step.up() if s.kind == "class")
-            receiver = value_of(ast.Name(root_name(writing.written), ast.Load()), writing.top)
-            if _forgets(writing) or is_a(receiver, type) or self._reset_before(writing):
+            through = [ancestor.value for ancestor in writing.lineage]
+            if _forgets(writing) or any(is_a(value, type) for value in through) or self._reset_before(writing):
                 continue
-            owner = next((cls for cls in bases_of(type(receiver)) if id(cls) == step.owner), None)
+            owner = next((cls for value in through for cls in bases_of(type(value)) if id(cls) == step.owner), None)
             if owner is not None:
                 met = writing.census.instances.values()
                 sure = sum(n for kind, n in met if any(base is owner for base in bases_of(kind))) >= 2

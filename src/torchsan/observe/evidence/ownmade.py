@@ -25,15 +25,19 @@ _DATA = os.path.dirname(torch.utils.data.__file__) + os.sep
 
 
 def is_fetched(frame: FrameType) -> bool:
-    """Does torch's data loading ask for what this function hands out, by its number? A stream may move on."""
+    """Is this function at work for who asks by a number: torch's data loading, or `data[i]`? A stream may move on."""
     at: FrameType | None = frame
     for _ in range(MAX_FRAMES):
         if at is None or at.f_code.co_flags & _STREAMS:
             return False
-        if at.f_code.co_filename.startswith(_DATA):
+        if at.f_code.co_filename.startswith(_DATA) or _answers_an_index(at):
             return True
         at = at.f_back
     return False
+
+
+def _answers_an_index(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "__getitem__" and kind_of_path(frame.f_code.co_filename) == USER
 
 
 def numbers(writing: Writing) -> tuple[object, ...] | None:

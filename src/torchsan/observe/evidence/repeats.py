@@ -157,6 +157,11 @@ class Repeats:
         shown = container if container == _container(late) else f"{container}` and `{_container(late)}"
         self.recorder.emit(AliasedSnapshot(Memory(name), taken, write, used, "list", shown or "a list", entries, sure))
 
+    def is_told(self, tensor: torch.Tensor) -> bool:
+        """Was this memory told to be stored again and again?"""
+        storage = self._stored.get(memory_of(tensor) or 0)
+        return storage is not None and storage.get() is not None
+
     def _is_known(self, holding: Holding, taken: Line | None, frames: list[FrameType]) -> bool:
         """Was the cause told before? The same container goes by other names where it is handed on to."""
         if taken is not None and _spot(taken) in self._causes:

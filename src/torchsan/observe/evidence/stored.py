@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from torchsan import compat
 from torchsan.model.events import Event, Memory, SharedDefaultWritten
-from torchsan.observe.evidence import ownmade
+from torchsan.observe.evidence import ownmade, records
 from torchsan.observe.evidence.arguments import manner_for_caller
 from torchsan.observe.evidence.samples import goes_by, handed_on_at
 from torchsan.observe.evidence.scene import Writing, call_of
@@ -38,10 +39,18 @@ class _Visit:
 
     operands: object
     changed: bool
+    memory: compat.WeakStorage
     # With which operands it came by, and how often the memory had been written then.
     ways: dict[object, int | None] = field(default_factory=dict)
     # What the bytes held when it came by: values that come back were put back.
     found: set[int | None] = field(default_factory=set)
+
+    def is_of(self, writing: Writing, holders: list[Holding]) -> bool:
+        """Is it the memory that it was? What was let go is given to the next one who asks; an array stays."""
+        there = self.memory.get()
+        if there is None:
+            return any(not is_tensor(holding.value) for holding in holders)
+        return bool(there._cdata == memory_of(writing.tensor))
 
 
 class Stored:
@@ -58,6 +67,8 @@ class Stored:
         self._within: dict[int | None, dict[Extent, None]] = {}
         # Memoised tables whose places were all equal when they were first met, as those of a counter are.
         self._uniform: dict[Extent, bool] = {}
+        # Whose shallow copy each line came by, for each stretch.
+        self._keepers: dict[tuple[int, Extent], int] = {}
 
     def follows(self, writing: Writing) -> bool:
         """A line that transforms stored memory through a name of its own is looked at again and again."""
@@ -86,9 +97,13 @@ class Stored:
         if len(self._visits) >= MAX_VISITS:
             self._visits.clear()
             self._left.clear()
+            self._keepers.clear()
             self._within.clear()
         now, operands = contents(writing.tensor), _operands(writing)
-        visit = self._visits.setdefault((id(writing.site), writing.extent), _Visit(None, False))
+        key = (id(writing.site), writing.extent)
+        visit = self._visits.setdefault(key, _Visit(None, False, compat.WeakStorage(writing.tensor)))
+        if visit.memory.get() is None:  # of an array, which is made a tensor at each visit
+            visit.memory = compat.WeakStorage(writing.tensor)
         visit.operands, visit.changed = operands, now != writing.before
         if visit.changed and len(visit.ways) < MAX_WAYS:
             visit.ways.setdefault(operands, version_of(writing.tensor))
@@ -124,7 +139,7 @@ class Stored:
     def _through_a_name(self, writing: Writing, written: ast.Name | ast.Attribute) -> Iterator[Event]:
         if writing.extent is None or writing.top.f_code.co_name == "<module>" or _onto_itself(writing):
             return
-        others = [h for h in _others(writing) if h.step.outlives]
+        others = [h for h in _others(writing) if h.step.outlives and not _given_by_this_function(writing, h)]
         # The stored tensor itself may be handed in to be changed; a view of it is rather handed in for its values, and
         # so is what a data loader has asked for.
         own_name = written.id if isinstance(written, ast.Name) else ""
@@ -132,31 +147,56 @@ class Stored:
         if not others or not is_tensor(writing.tensor) or is_a(writing.tensor, torch.nn.Parameter):
             return
         read = handed_on_at(writing, written)
-        holding = min(others, key=lambda h: (h.step.root.frame is writing.top, h.step.depth))
+        own = {id(ancestor.value) for ancestor in writing.lineage}
+        holding = min(others, key=lambda h: (h.step.owner in own, *_distance(writing, h)))
         cached = "cache" in {s.kind for s in holding.step.up()}
+        fetched, copied = ownmade.is_fetched(writing.top), self._is_copied_again(writing, holding)
         # A view that a function is given and hands back changed: what it is changed by need not be the same each time.
         given = _is_parameter(writing, own_name) and not handed_in
         manner = manner_for_caller(writing) if given else writing.manner
-        of_the_value = manner.of_the_value or self._sample(writing, holding)
+        of_the_value = manner.of_the_value or self._sample(writing, holding) or (copied and manner.reads)
         if read is None or not (cached or of_the_value) or (cached and self._reset_before(writing)):
             return
         counts = _counts(writing) and not (cached and not self._is_uniform(holding))
         before = self._visits.get((id(writing.site), writing.extent))
+        if before is not None and not before.is_of(writing, others):
+            del self._visits[id(writing.site), writing.extent]
+            return
         if before is None or writing.before in before.found:
             return
-        if not (cached or self._again(writing, before) or (given and self._left_alone(writing, before))):
+        wanted = handed_in and self._for_its_value(writing, others)
+        apart = fetched or copied or (given and _has_value(writing))
+        apart = apart or (wanted and self._nothing_came_in(writing, None))
+        if not (cached or self._again(writing, before) or (apart and self._left_alone(writing, before))):
             return
         form = "cache" if cached else "global" if holding.step.kind == "global" else "stored"
         # A variable of the function around it is the closure's own state, and addressed as such. An attribute of what a
-        # loop goes over may be a state that moves on.
-        own = own_name in writing.top.f_code.co_freevars
-        fetched = ownmade.is_fetched(writing.top)
-        moves = not own_name and not fetched
+        # loop goes over may be a state that moves on; so may a tensor that is handed in as it is stored.
+        enclosed = own_name in writing.top.f_code.co_freevars
+        unsure = not own_name or (handed_in and not wanted)
+        sure = not (counts or enclosed) and (fetched or copied or not unsure)
         yield SharedDefaultWritten(
             Memory(ast.unparse(written) if form != "global" else holding.step.path), writing.event, form,  # type: ignore[arg-type]
             writing.top.f_code.co_qualname, holding.step.path, stored_at(holding.step, writing.frames),
-            read, "possible" if counts or own or moves or (handed_in and not fetched) else "proved",
+            read, "proved" if sure else "possible",
         )  # fmt: skip
+
+    def _is_copied_again(self, writing: Writing, holding: Holding) -> bool:
+        """Has the line come by a shallow copy of this keeper before? Then the copy did not take the keeper's place."""
+        if writing.extent is None or not records.is_copied(writing, holding):
+            return False
+        key = (id(writing.site), writing.extent)
+        known, self._keepers[key] = self._keepers.get(key), holding.step.owner
+        return known == holding.step.owner
+
+    def _for_its_value(self, writing: Writing, others: list[Holding]) -> bool:
+        """A stored tensor handed in as it is: a part of a batch or a memoised table, and a call for its value."""
+        if any(map(self._is_uniform, others)) or not records.is_given_for_its_value(writing.frames):
+            return False
+        visited = {extent for site, extent in self._visits if site == id(writing.site)}
+        if len(visited) >= 2 and any(map(records.is_of_a_record, others)):
+            return True
+        return any(records.is_memo(holding, writing.frames) for holding in others)
 
     def _by_region(self, writing: Writing) -> Iterator[Event]:
         """A compiled region changes stored memory that it was given a view of. What it brings in is not known."""
@@ -170,7 +210,7 @@ class Stored:
         called = next((found for frame in writing.frames if (found := call_of(frame)) is not None), None)
         if called is None or isinstance(called[1].parents.get(called[0]), ast.Expr):
             return  # called for what it does
-        holding = min(others, key=lambda h: (h.step.root.frame is writing.top, h.step.depth))
+        holding = min(others, key=lambda h: _distance(writing, h))
         yield SharedDefaultWritten(
             Memory(root_name(writing.written)), writing.event, "stored", writing.place.function, holding.step.path,
             stored_at(holding.step, writing.frames), called[2], "possible",
@@ -195,9 +235,7 @@ class Stored:
 
     def _left_alone(self, writing: Writing, before: _Visit) -> bool:
         """Nobody but such lines has written the bytes since this line changed them last."""
-        if not before.changed or writing.op in SETTLED or not _has_value(writing):
-            return False
-        return self._is_as_left(writing)
+        return before.changed and writing.op not in SETTLED and self._is_as_left(writing)
 
     def _nothing_came_in(self, writing: Writing, since: int | None) -> bool:
         """Since that visit only lines that bring in no data have written the memory."""
@@ -245,6 +283,23 @@ def _others(writing: Writing) -> Iterator[Holding]:
     for holding in writing.census.of(writing.target) if writing.target is not None else ():
         if holding.step.kind != "local":
             yield holding
+
+
+def _given_by_this_function(writing: Writing, holding: Holding) -> bool:
+    """Is it an object that the function has by a name: the one that the line writes, or one that was given this?"""
+    root, depth = holding.step.root, holding.step.depth
+    if root.frame is not writing.top or root.kind != "local":
+        return False
+    if not any(isinstance(a.node, ast.Name) and a.node.id == root.part for a in writing.lineage):
+        return not _is_parameter(writing, root.part)
+    return depth == 1 and root.part not in ("self", "cls")
+
+
+def _distance(writing: Writing, holding: Holding) -> tuple[bool, bool, int]:
+    """What keeps data is told rather than a variable that leads to it for now."""
+    root = holding.step.root
+    passing = root.kind == "local" and root.part != "self" and all(s.kind != "item" for s in holding.step.up())
+    return passing, root.frame is writing.top, holding.step.depth
 
 
 def _operands(writing: Writing) -> object:

@@ -207,7 +207,10 @@ def _bound(name: str, frames: list[FrameType], *, attribute: bool) -> Line | Non
 
 
 def _layers(census: Census, write: Write, frames: list[FrameType]) -> Iterator[Event]:
-    """`[layer] * n`: one layer where there could have been n; whether it was meant, nobody can tell."""
+    """`[layer] * n`: one layer where there could have been n.
+
+    A layer with a name may be meant to be shared; one that is made inside of the list that is repeated is not.
+    """
     for step, module in census.modules:
         if not is_a(module, torch.nn.ModuleList) and not is_a(module, torch.nn.Sequential):
             continue
@@ -215,6 +218,38 @@ def _layers(census: Census, write: Write, frames: list[FrameType]) -> Iterator[E
             part for part in module._modules.values() if part is not None and any(True for _ in part.parameters())
         ]
         if len(trained) >= 2 and len({id(part) for part in trained}) == 1:
+            taken = stored_at(step, frames)
+            repeated = _repeated(taken) if taken is not None else None
             yield AliasedSnapshot(
-                Memory(step.path), stored_at(step, frames), write, None, "layers", step.path, len(trained), "possible"
-            )
+                Memory(step.path), repeated or taken, write, None, "layers", step.path, len(trained),
+                "proved" if repeated is not None else "possible",
+            )  # fmt: skip
+
+
+def _repeated(taken: Line) -> Line | None:
+    """The statement with `[nn.Linear(4, 4)] * n`, if it stands under no condition: no other name has the layer."""
+    file = syntax.file_of(taken.place.path)
+    node = file.at(taken.place) if file is not None else None
+    if file is None or node is None:
+        return None
+    function = file.function(node)
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+    bound = [syntax.binding(file, function, name, taken.place.line) for name in names]
+    for statement in (node, *(found[0] for found in bound if found is not None)):
+        if not isinstance(statement, ast.stmt) or isinstance(statement, (ast.For, ast.While, ast.With)):
+            continue
+        around = [part for part in file.up(statement) if function in file.up(part) and part is not function]
+        if any(isinstance(part, (ast.If, ast.Try, ast.Match)) for part in around):
+            continue
+        if any(_repeats_a_construction(part) for part in ast.walk(statement)):
+            return Line(file.place(statement, taken.place))
+    return None
+
+
+def _repeats_a_construction(node: ast.AST) -> bool:
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+        return False
+    return any(
+        isinstance(side, (ast.List, ast.Tuple)) and len(side.elts) == 1 and isinstance(side.elts[0], ast.Call)
+        for side in (node.left, node.right)
+    )

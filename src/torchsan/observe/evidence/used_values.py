@@ -12,6 +12,12 @@ from torchsan.observe.holders.manner import Manner
 from torchsan.observe.holders.reading import next_reads, reads_values
 from torchsan.observe.objects import is_tensor
 
+# Methods and functions that give the same elements in another order.
+_REARRANGING = {
+    *("flip", "fliplr", "flipud", "roll", "rot90", "t", "transpose", "permute", "index_select", "view", "reshape"),
+    *("clone", "contiguous", "detach", "to", "float", "mul"),
+}
+
 
 def used_for_its_value(writing: Writing) -> Iterator[Event]:
     """`h = o * c.tanh_()`, and `c` is read again: a function of `c` was wanted, not a change of it."""
@@ -27,8 +33,9 @@ def used_for_its_value(writing: Writing) -> Iterator[Event]:
     user = file.parents.get(whole)
     if isinstance(user, ast.Tuple) and isinstance(file.parents.get(user), ast.Expr):
         return  # `i.sigmoid_(), f.sigmoid_()`: several statements in one line
-    if isinstance(user, ast.Expr):
-        yield from _read_along_the_chain(writing, node, whole, written.id)
+    along = list(_read_along_the_chain(writing, node, whole, written.id))
+    if along or isinstance(user, ast.Expr):
+        yield from along
         return
     beside = _beside_itself(user, whole, written.id)
     if not beside and (writing.manner is not Manner.TRANSFORMED or _constant_counter(writing)):
@@ -57,9 +64,40 @@ def _read_along_the_chain(writing: Writing, node: ast.Call, whole: ast.AST, name
         if isinstance(later.ctx, ast.Load) and reads_values(later, file):
             yield InputOverwritten(
                 Memory(name, shape=tuple(writing.tensor.shape)), writing.event, Line(writing.site.place),
-                file.place(later, writing.site.place), syntax.text_of(node.func), certainty="possible",
+                file.place(later, writing.site.place), syntax.text_of(node.func),
+                certainty="proved" if _is_blend(file, node, name) else "possible",
             )  # fmt: skip
             return
+
+
+def _is_blend(file: syntax.File, scaling: ast.Call, name: str) -> bool:
+    """`x.mul_(w).add_(x.flip(0), alpha=1 - w)`: a sum of `x` and of `x` rearranged, each with its weight.
+
+    With the scaled `x` in both parts the whole would only be scaled, and that is written in one call.
+    """
+    method = file.parents.get(scaling)
+    adding = file.parents.get(method) if isinstance(method, ast.Attribute) else None
+    if not isinstance(scaling.func, ast.Attribute) or scaling.func.attr not in ("mul_", "div_", "multiply_", "divide_"):
+        return False
+    if not isinstance(method, ast.Attribute) or method.attr not in ("add_", "sub_", "subtract_"):
+        return False
+    return isinstance(adding, ast.Call) and bool(adding.args) and _is_rearranged(adding.args[0], name)
+
+
+def _is_rearranged(node: ast.expr, name: str) -> bool:
+    """`x`, its elements in another order, and these times something else."""
+    if isinstance(node, ast.Name):
+        return node.id == name
+    if isinstance(node, ast.Subscript):
+        return _is_rearranged(node.value, name)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REARRANGING:
+        owner = node.func.value
+        return _is_rearranged(owner, name) or (bool(node.args) and _is_rearranged(node.args[0], name))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
+        scaled, by = (node.left, node.right) if _is_rearranged(node.left, name) else (node.right, node.left)
+        divides = isinstance(node.op, ast.Div) and scaled is node.right
+        return not divides and _is_rearranged(scaled, name) and name not in {getattr(n, "id", "") for n in ast.walk(by)}
+    return False
 
 
 def _beside_itself(user: ast.AST | None, whole: ast.AST, name: str) -> bool:

@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections import deque
 from dis import get_instructions
-from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -73,6 +73,8 @@ def is_opened(kind: type) -> bool:
 
 
 def _is_opened(kind: type) -> bool:
+    if issubclass(kind, SimpleNamespace):
+        return True  # made to hold what the user puts there
     home = class_members(kind).get("__module__")
     if type(home) is not str or home == "builtins":
         return False

@@ -71,7 +71,7 @@ def _from_name(node: ast.Name, frames: list[FrameType], each: bool, met: set[tup
         statement, made_of = bound
         yield from _climb(made_of, frames, isinstance(statement, (ast.For, ast.AsyncFor)), met)
     elif name in frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]:
-        passed = _passed_as(name, value, frames)
+        passed = passed_as(name, value, frames)
         if passed is not None:
             yield from _climb(passed, frames[1:], False, met)
 
@@ -88,7 +88,7 @@ def _bound(frame: FrameType, name: str) -> tuple[ast.stmt, ast.expr] | None:
     return syntax.binding(file, file.function(node), name, before)
 
 
-def _passed_as(name: str, value: Any, frames: list[FrameType]) -> ast.expr | None:
+def passed_as(name: str, value: Any, frames: list[FrameType]) -> ast.expr | None:
     """The expression by which the caller has handed in the value of an argument."""
     if len(frames) < 2:
         return None
@@ -97,13 +97,14 @@ def _passed_as(name: str, value: Any, frames: list[FrameType]) -> ast.expr | Non
     call = file.at(at) if file else None
     if not isinstance(call, ast.Call):
         return None
-    owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
-    for candidate in (*call.args, *(k.value for k in call.keywords), *owner, call.func):
-        if value_of(candidate, frames[1]) is value:
-            return candidate
     code = frames[0].f_code
     place = code.co_varnames.index(name) - (1 if code.co_varnames[:1] == ("self",) else 0)
     named = next((k.value for k in call.keywords if k.arg == name), None)
-    if named is not None:
-        return named
-    return call.args[place] if 0 <= place < len(call.args) else None
+    by_place = named or (call.args[place] if 0 <= place < len(call.args) else None)
+    # Several arguments may be one tensor.
+    owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+    others = (*call.args, *(k.value for k in call.keywords), *owner, call.func)
+    for candidate in others if by_place is None else (by_place, *others):
+        if value_of(candidate, frames[1]) is value:
+            return candidate
+    return by_place

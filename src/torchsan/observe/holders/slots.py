@@ -30,6 +30,8 @@ class Step:
     function: FunctionType | None = None
     # Where the owner allows it, a reference that ends with it: its address may be another's afterwards.
     witness: weakref.ref[Any] | None = None
+    # The class of the owner, where that is an object or a container.
+    of: type | None = None
 
     @property
     def path(self) -> str:
@@ -101,4 +103,5 @@ def joined(above: Step, below: list[Step]) -> Step:
     for step in reversed(below):
         function: Any = step.function
         above = Step(above, step.part, step.kind, step.owner, step.key, above.depth + 1, step.frame, function)
+        above.of = step.of
     return above

@@ -145,6 +145,7 @@ class Walk:
     def _below(self, value: Any, step: Step, part: str, kind: Kind, owner: Any, key: object) -> None:
         if id(type(value)) not in PLAIN_IDS:
             way = Step(step, part, kind, id(owner), key, step.depth + 1)
+            way.of = type(owner)
             if allows_references(type(owner)):
                 way.witness = weakref.ref(owner)
             self.add(value, way)

@@ -20,6 +20,7 @@ from torchsan.model.events import Event, GradientEdited, Line, Memory, Write
 from torchsan.observe.compiled.frames import whole_frames
 from torchsan.observe.evidence import anyone, callers, itself, twins
 from torchsan.observe.evidence.arrays import written_as_arrays
+from torchsan.observe.evidence.container_copies import operand_of_old
 from torchsan.observe.evidence.contexts import Contexts, context_of
 from torchsan.observe.evidence.exchanges import Exchanges
 from torchsan.observe.evidence.operands import Operands
@@ -38,10 +39,10 @@ from torchsan.observe.holders.slots import Census
 from torchsan.observe.holders.takings import Takings
 from torchsan.observe.ledger import Stepped, Written
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import attributes_of, entries_of, is_a, is_tensor
+from torchsan.observe.objects import is_a, is_tensor, tensors_of
 from torchsan.observe.recorder import Recorder
 from torchsan.observe.refusals import whole_statement, written_name
-from torchsan.observe.sites import TORCH, Site, frame_place, kind_of, site_of, user_frames
+from torchsan.observe.sites import TORCH, USER, Site, frame_place, kind_of, site_of, user_frames
 from torchsan.observe.steps import OptimizerStep
 from torchsan.observe.tensors import is_plain, memory_of
 from torchsan.observe.writing import worth_a_look
@@ -77,10 +78,10 @@ class AliasWatch:
         self.exchanges = Exchanges(recorder)
         self.contexts = Contexts(recorder)
         self.outliving = Outliving(recorder)
-        self.operands = Operands(recorder)
         self.put_back = PutBack(recorder, self.takings)
         self.restored = Restored(recorder, self.takings, self._last_write)
         self.repeats = Repeats(recorder, self.takings, self._last_write)
+        self.operands = Operands(recorder, self.repeats.is_told)
         # Lines at which another sensor has told of an alias already.
         self.told: set[tuple[CodeType, int]] = set()
         self.following = Following()
@@ -114,7 +115,7 @@ class AliasWatch:
         if not frames:
             return None
         if self.recorder.backward is not None:
-            self._gradient_edited(op, site, tensor, memory, frames[0])
+            self._gradient_edited(op, site, tensor, memory, frame)
             self.contexts.written(op, site, tensor, memory, args, frames)
             return None
         if _keeps_its_own(tensor, frame):
@@ -178,14 +179,19 @@ class AliasWatch:
         self.repeats.manners[memory] = writing.manner
         self.repeats.look(census, writing.frames, writing)
         self.operands.mark(census, {memory: writing.event})
+        self.operands.mark_by_container(writing)
         if self.outliving.stored.follows(writing):
             self.following.begin(writing.site)
         _ = writing.before  # looked at now, compared after the write
-        events = [*self._first(callers.events_of(writing)), *self._first(self.outliving.events_of(writing))]
+        events = [
+            *self._first(callers.events_of(writing)),
+            *self._first(self.outliving.events_of(writing)),
+        ]
         events += self._first(self.exchanges.windows(writing))
         if not events:
             events += self._first(anyone.events_of(writing))
         always = self._first(self.outliving.edits_of(writing))
+        always += self._first(operand_of_old(writing, self.takings))
         if (writing.site.code, writing.site.lasti) not in self.told:
             always += self._first(itself.events_of(writing, self.takings, self._last_write))
         writing.census = Census()  # nothing that it found may live longer
@@ -340,9 +346,10 @@ class AliasWatch:
             return Write("numpy", "foreign", Line(lines[0])) if lines else None
         return None
 
-    def _gradient_edited(self, op: str, site: Site, tensor: Any, memory: int, hook: FrameType) -> None:
-        """A hook, or the backward of a custom function, writes the gradient that it was given."""
-        if tensor.requires_grad or not _is_argument(memory, hook):
+    def _gradient_edited(self, op: str, site: Site, tensor: Any, memory: int, frame: FrameType) -> None:
+        """A hook, or the backward of a custom function, writes the gradient that it was given, itself or by helpers."""
+        hook = _called_by_the_engine(frame)
+        if hook is None or tensor.requires_grad or not _is_argument(memory, hook):
             return
         alone = ALONE_IN_BACKWARD if context_of(hook) is not None else ALONE_IN_HOOK
         # A backward for given inputs (`autograd.grad`) holds on to their gradients: what it hands back.
@@ -359,6 +366,15 @@ def _is_making(writing: Writing) -> bool:
     return any(f.f_code.co_flags & _MAKING or f.f_code.co_name == "<listcomp>" for f in writing.frames)
 
 
+def _called_by_the_engine(frame: FrameType) -> FrameType | None:
+    """The outermost of the user's functions that backward runs: what a helper was given may be its caller's own."""
+    found, at = None, frame
+    while at is not None and at.f_code.co_name != "_engine_run_backward":
+        found = at if kind_of(at.f_code) == USER else found
+        at = at.f_back  # type: ignore[assignment]
+    return found
+
+
 def _is_argument(memory: int, frame: FrameType) -> bool:
     code, values = frame.f_code, local_names(frame)
     held = (values.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
@@ -366,10 +382,10 @@ def _is_argument(memory: int, frame: FrameType) -> bool:
 
 
 def _keeps_its_own(tensor: torch.Tensor, frame: FrameType) -> bool:
-    """Does a layer of torch's write one of its own buffers, as batch norm counts its batches?"""
+    """Does torch write buffers that it looks after: batch norm when it counts its batches, DDP when it sends them?"""
     if kind_of(frame.f_code) != TORCH:
         return False
     module = local_names(frame).get("self")
     if not is_a(module, torch.nn.Module):
         return False
-    return any(buffer is tensor for _, buffer in entries_of(attributes_of(module).get("_buffers")))
+    return any(owned is tensor for _, owned, kind in tensors_of(module) if kind == "buffer")

@@ -1,7 +1,8 @@
 """Watches warnings: those that torch gives below a wrapper of ours are the calling line's, and some tell of a fault.
 
-C++ gives a warning to the innermost Python frame, which may be ours: filters by module, and the rule that a line is
-warned of once, would then go by our file. Our modules have no registry of warnings, so each one comes through here.
+C++ gives a warning to the innermost Python frame, which may be ours, and Python code to the frame so many calls up,
+ours among them: filters by module, and the rule that a line is warned of once, would then go by another file. Our
+modules have no registry of warnings, so each one comes through here.
 """
 
 from __future__ import annotations
@@ -32,28 +33,47 @@ class WarningSensor:
 
     def _showing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
         def _showwarnmsg(message: Any) -> None:
+            caller = _getframe(1)
+            if caller.f_code is _give_again.__code__:
+                original(message)
+                return
+            given = meant = None
             try:
-                frame = _given_at(message.filename, _getframe(1))
-                if self.recorder.active and any(listener(message, frame) for listener in self.listeners):
+                given, meant = _belongs(message, caller)
+                if self.recorder.active and any(listener(message, meant) for listener in self.listeners):
                     return
             except Exception as error:
-                frame = None
                 self.recorder.give_up(error)
-            if frame is not None and frame.f_code.co_filename != message.filename:
-                _give_again(message, frame)
+            if given is not None and meant is not None and meant is not given:
+                _forget(message, given)
+                _give_again(message, meant)
             else:
                 original(message)
 
         return _showwarnmsg
 
 
-def _given_at(filename: str, frame: FrameType | None) -> FrameType | None:
-    """The frame that a warning belongs to; None where no frame has this file."""
-    while frame is not None and frame.f_code.co_filename != filename:
-        frame = frame.f_back
-    while frame is not None and kind_of(frame.f_code) == OURS:
-        frame = frame.f_back
-    return frame
+def _belongs(message: Any, frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
+    """The frame that a warning was given to, and the one as many calls up without ours; None where there is none."""
+    calls, given = 1, frame
+    while given is not None and not (given.f_code.co_filename == message.filename and given.f_lineno == message.lineno):
+        calls, given = calls + 1, given.f_back
+    if given is None:
+        return None, None
+    meant = frame
+    while meant is not None:
+        calls -= kind_of(meant.f_code) != OURS
+        if calls == 0:
+            break
+        meant = meant.f_back
+    return given, meant
+
+
+def _forget(message: Any, frame: FrameType) -> None:
+    """That this line has given its warning."""
+    registry = dict.get(frame.f_globals, "__warningregistry__")
+    for line in (message.lineno, 0):
+        dict.pop(registry or {}, (str(message.message), message.category, line), None)
 
 
 def _give_again(message: Any, frame: FrameType) -> None:

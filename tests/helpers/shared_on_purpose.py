@@ -954,4 +954,52 @@ ON_PURPOSE = {
             for batch in torch.utils.data.DataLoader(pictures, batch_size=3):
                 print(batch.sum())
     """,
+    "mean of all workers made in the memory of the first": """
+        def reduce_to_mean(tensors):
+            total = tensors[0]
+            for other in tensors[1:]:
+                total += other
+            total /= len(tensors)
+            for other in tensors[1:]:
+                other.copy_(total)
+
+
+        workers = [torch.rand(6) for _ in range(3)]
+        reduce_to_mean([flat for flat in workers])
+        print(workers[0])
+    """,
+    "sum of all workers made in the memory of the first and handed to each": """
+        def summed(tensors):
+            total = tensors[0]
+            for other in tensors[1:]:
+                total += other
+            for tensor in tensors:
+                tensor.copy_(total)
+            return tensors
+
+
+        print(summed([torch.rand(6) for _ in range(3)])[1])
+    """,
+    "state handed to a function that changes its data": """
+        def halve(t):
+            t.data.mul_(0.5)
+            return t.sum()
+
+
+        def weaken(t):
+            t.detach().mul_(0.9)
+            return t.sum()
+
+
+        class Meter:
+            def __init__(self):
+                self.state = torch.rand(2, 4)
+
+            def update(self):
+                return halve(self.state).item(), weaken(self.state).item()
+
+
+        meter = Meter()
+        print([meter.update() for _ in range(4)])
+    """,
 }

@@ -11,13 +11,13 @@ import torch
 from torchsan.model.events import AliasedSnapshot, Event, Line, Memory, Sure
 from torchsan.observe import expressions as syntax
 from torchsan.observe.constructors import constructor_of
-from torchsan.observe.evidence.arguments import passed_to
+from torchsan.observe.evidence.arguments import arguments_of, passed_to
 from torchsan.observe.evidence.scene import Writing, call_of
 from torchsan.observe.evidence.second_names import binding_line
 from torchsan.observe.holders.classes import is_opened
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import Manner
-from torchsan.observe.holders.reading import Read, next_reads, reads_elsewhere
+from torchsan.observe.holders.reading import Read, next_reads, reads_elsewhere, reads_entry
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
 from torchsan.observe.holders.slots import Holding
 from torchsan.observe.holders.storing import filled_in_this_loop, stored_at
@@ -63,14 +63,34 @@ def summed_into_the_first(writing: Writing) -> Iterator[Event]:
         if holding.extent != writing.extent or holding.step.kind != "item" or holding.step.owner not in owners:
             continue
         container = holding.step.path.partition("[")[0]
-        used = next_reads(writing.top, container, after_loops=True) if container.isidentifier() else []
+        used = _reads_of_entry(writing.top, container, holding.step.key) if container.isidentifier() else []
         if used:
             taken = binding_line(writing.top, writing.written.id)
             # The parts of a record (`state["mean"]`) may be meant to be changed by one another.
+            sure = type(holding.step.key) is int and not _is_for_its_effect(writing, container)
             yield AliasedSnapshot(
                 Memory(writing.written.id), taken, writing.event, Line(used[0].place), "alias", holding.step.path,
-                certainty="proved" if type(holding.step.key) is int else "possible",
+                certainty="proved" if sure else "possible",
             )  # fmt: skip
+
+
+def _reads_of_entry(frame: FrameType, container: str, key: object) -> list[Read]:
+    """Where the function looks at the entry itself next: `tensors[1:]` is not the first one."""
+    held = local_names(frame).get(container)
+    if type(key) is not int or not isinstance(held, (list, tuple)):
+        return next_reads(frame, container, after_loops=True)
+    length = len(held)
+    return next_reads(frame, container, after_loops=True, counts=lambda read: reads_entry(read, key, length))
+
+
+def _is_for_its_effect(writing: Writing, container: str) -> bool:
+    """Does the function work on the list that it was given, and hand back nothing, or that list: a reduce in place?"""
+    if container not in arguments_of(writing.top) or writing.file is None or writing.node is None:
+        return False
+    function = writing.file.function(writing.node)
+    handed_back = (n for n in writing.file.within(function) if isinstance(n, (ast.Return, ast.Yield)))
+    values = {ast.unparse(n.value) for n in handed_back if n.value is not None}
+    return values <= {container, "None"}
 
 
 def refilled(writing: Writing) -> Iterator[Event]:

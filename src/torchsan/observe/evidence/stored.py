@@ -143,7 +143,10 @@ class Stored:
         # The stored tensor itself may be handed in to be changed; a view of it is rather handed in for its values, and
         # so is what a data loader has asked for.
         own_name = written.id if isinstance(written, ast.Name) else ""
-        handed_in = _is_parameter(writing, own_name) and any(h.value is writing.tensor for h in others)
+        # Under whatever form it is written: `t.data` and `t.detach()` are the tensor that `t` is.
+        handed_in = _is_parameter(writing, own_name) and any(
+            h.value is writing.tensor or h.value is value_of(written, writing.top) for h in others
+        )
         if not others or not is_tensor(writing.tensor) or is_a(writing.tensor, torch.nn.Parameter):
             return
         read = handed_on_at(writing, written)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import dis
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
+from typing import Any
 
 from torchsan.model import Place
 from torchsan.observe import expressions as syntax
@@ -47,13 +49,21 @@ def _instructions(code: CodeType) -> tuple[list[dis.Instruction], dict[int, int]
     return listed, {instruction.offset: index for index, instruction in enumerate(listed)}
 
 
-def next_reads(frame: FrameType, name: str, *, loops: bool = False, after_loops: bool = False) -> list[Read]:
+def next_reads(
+    frame: FrameType,
+    name: str,
+    *,
+    loops: bool = False,
+    after_loops: bool = False,
+    counts: Callable[[Read], bool] = lambda _: True,
+) -> list[Read]:
     """Where the frame reads the value of `name` next, before it binds it anew, on any way on from here.
 
     `loops`: also on the way round a loop that the frame is in. `after_loops`: also behind such a loop.
+    `counts`: which reads are looked for; others are passed by.
     """
     beside = _beside(frame, name)
-    if beside is not None:
+    if beside is not None and counts(beside):
         return [beside]
     code = frame.f_code
     listed, at = _instructions(code)
@@ -72,7 +82,7 @@ def next_reads(frame: FrameType, name: str, *, loops: bool = False, after_loops:
             access = _access(instruction, name)
             if access.startswith(_LOADS) and index > floor:
                 read = _read(code, instruction, name)
-                if read is not None:
+                if read is not None and counts(read):
                     found.append(read)
                     break
             if access.startswith(_BINDS) or instruction.opname in _ENDS:
@@ -173,6 +183,25 @@ def reads_values(node: ast.expr, file: syntax.File) -> bool:
     if isinstance(parent, ast.Compare):
         return not any(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
     return not isinstance(parent, ast.Delete)
+
+
+def reads_entry(read: Read, key: int, length: int) -> bool:
+    """Does a read of a sequence look at this entry: not `x[1:]` for the first, nor a loop that overwrites each?"""
+    parent = read.file.parents.get(read.node)
+    if isinstance(parent, ast.For) and parent.iter is read.node and isinstance(parent.target, ast.Name):
+        inner = (node for statement in parent.body for node in ast.walk(statement))
+        uses = [n for n in inner if isinstance(n, ast.Name) and n.id == parent.target.id]
+        return any(reads_values(use, read.file) for use in uses)
+    if not isinstance(parent, ast.Subscript) or parent.value is not read.node:
+        return True
+    at = parent.slice
+    try:
+        if isinstance(at, ast.Slice):
+            ends: list[Any] = [part and ast.literal_eval(part) for part in (at.lower, at.upper, at.step)]
+            return key in range(length)[slice(*ends)]
+        return bool(range(length)[ast.literal_eval(at)] == key)
+    except (ValueError, TypeError, IndexError):
+        return True  # not known before it runs
 
 
 def _beside(frame: FrameType, name: str) -> Read | None:

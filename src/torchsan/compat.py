@@ -22,6 +22,8 @@ API, what it is used for, and what happens where it is missing:
 - `torch._C._storage_Use_Count`: whether anybody else holds a memory; without it a result thrown away is not seen.
 - `torch._C._len_torch_dispatch_stack`, `_get_dispatch_stack_at`: whether other modes are at work while the peak of a
   step is followed; without them it is not followed.
+- `torch._C._autograd._top_saved_tensors_default_hooks` and its kin: keeping values of our own graphs from hooks of the
+  program; without it a checkpoint around a compiled region may count them.
 - `torch._dynamo.eval_frame._maybe_set_eval_frame`: stepping aside in compiled regions; without it we stay on.
 """
 
@@ -150,6 +152,22 @@ def unseen() -> Iterator[None]:
     """Ops that we run ourselves are none of the business of the program's own modes, which may count or change them."""
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         yield
+
+
+@contextlib.contextmanager
+def saved_unseen() -> Iterator[None]:
+    """What graphs of our own save is not for the program's hooks: a checkpoint counts what they are given."""
+    autograd = torch._C._autograd
+    top = getattr(autograd, "_top_saved_tensors_default_hooks", None)
+    hooks = []
+    while top is not None and (innermost := top(True)) is not None:
+        hooks.append(innermost)
+        autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def current_node() -> Any:

@@ -18,6 +18,8 @@ None of these modules is imported before the program has done so itself.
   them a compiled model is verified as it is.
 - `torch._dynamo.convert_frame.output_codes`: which code objects dynamo wrote; without it none is taken for one.
 - `SymInt.node.hint`: the size that a symbolic one has in the first call; required where shapes are dynamic.
+- `torch._inductor.*` as the module of a frame: which processes inductor starts for itself; without it they are noted as
+  ones that could not be followed.
 - `torch._subclasses.meta_utils.tls`: whether fakes of tensors from inference mode are such; without it they are not.
 """
 
@@ -28,7 +30,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -51,6 +53,17 @@ def is_in_use() -> bool:
     """Has dynamo looked at code of the program's? Its counters tell; where they are missing, being loaded tells."""
     counters = getattr(dynamo("utils"), "counters", None)
     return bool(counters.get("frames")) if counters is not None else is_loaded()
+
+
+def is_inductors(frame: FrameType | None) -> bool:
+    """Is it inductor that has come to this frame?"""
+    if "torch._inductor" not in sys.modules:
+        return False
+    while frame is not None:
+        if str(dict.get(frame.f_globals, "__name__")).startswith("torch._inductor."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def hooks() -> dict[str, tuple[Any, str]] | None:

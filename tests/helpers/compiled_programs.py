@@ -654,6 +654,30 @@ except Exception:
 print(x.grad)
 """
 
+CLEAN["counter_and_average_in_checkpointed_regions"] = """
+from torch.utils.checkpoint import checkpoint
+
+class Centered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("center", torch.zeros(4))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.center.mul_(0.9).add_(0.1 * x.mean(0))
+        return F.silu(self.linear(x - x.mean(0)))
+
+net = nn.ModuleList(Centered() for _ in range(2))
+calls = [torch.compile(block, backend=BACKEND) for block in net]
+for i in range(3):
+    x = torch.randn(8, 4)
+    for call in calls:
+        x = checkpoint(call, x, use_reentrant=False)
+    x.pow(2).mean().backward()
+print(net[0].center)
+"""
+
 CLEAN["gradient_accumulation_and_checkpoint"] = """
 from torch.utils.checkpoint import checkpoint
 

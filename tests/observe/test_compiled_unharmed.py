@@ -46,6 +46,7 @@ SHORT = ("buffer_updates_and_breaks", "compiled_optimizer", "ring_of_slots_writt
 LONG = (
     *SHORT,
     *("recompiles_and_dynamic_shapes", "gradient_accumulation_and_checkpoint", "dropout_and_random_draws"),
+    "counter_and_average_in_checkpointed_regions",
     *("compiled_autograd", "averages_of_batches_in_a_full_graph", "state_copied_by_disabled_function"),
     *("state_of_region_copied_into_a_list", "state_of_region_kept_in_a_list", "parameter_rescaled_between_two_uses"),
     *("buffer_is_updated_again_in_backward", "table_divided_by_decorated_region"),

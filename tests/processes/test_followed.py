@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -147,6 +148,27 @@ def test_children_of_every_kind_are_watched(tmp_path):
     assert {process["role"] for process in data["processes"]} >= {"main", "forked", "spawned"}
     assert any("could not be followed" in note and "-I" in note for note in data["summary"]["remarks"])
     assert "internal error" not in done.stderr
+
+
+def test_what_inductor_starts_for_itself_is_no_part_of_the_program(tmp_path):
+    """It asks a Python of its own, with a path of its own, what the processor can do."""
+    text = """
+        import os, subprocess, sys
+        import torch._inductor.cpu_vec_isa as isa
+
+        environment = {"PATH": os.environ["PATH"]}
+        exec("def probe(run, *a, **k): return run(*a, **k)", vars(isa))
+        command = [sys.executable, "-c", "pass"]
+        print(isa.probe(subprocess.run, command, env=environment).returncode)
+        if len(sys.argv) > 1:
+            print(subprocess.run(command, env=environment).returncode)
+    """
+    write(tmp_path, textwrap.dedent(text))
+    for more, told in ((), False), (("own",), True):
+        done = torchsan("run", "--format", "json", "--output", "report.json", "train.py", *more, cwd=tmp_path)
+        assert done.stdout == "0\n" * (1 + told), done.stderr
+        remarks = json.loads((tmp_path / "report.json").read_text())["summary"].get("remarks", [])
+        assert any("could not be followed" in remark for remark in remarks) is told
 
 
 def test_the_ranks_of_a_launcher_give_one_report(tmp_path):

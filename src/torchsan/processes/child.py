@@ -108,10 +108,19 @@ def watch_children(journal: Journal) -> None:
     def _execute_child(popen: Any, args: Any, *rest: Any) -> Any:
         result = start(popen, args, *rest)
         first = args if isinstance(args, (str, bytes, os.PathLike)) else next(iter(args), "")
-        if "python" in os.path.basename(os.fsdecode(first)):
+        if "python" in os.path.basename(os.fsdecode(first)) and not _compilers_own():
             words = args if isinstance(args, (list, tuple)) else [args]
             told = _session.journal if _session is not None else journal
             told.write("child", pid=popen.pid, what=" ".join(os.fsdecode(word) for word in words)[:80])
         return result
 
     subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+
+
+def _compilers_own() -> bool:
+    """A compiler asks processes of its own what the processor can do: nothing of the program's runs in them."""
+    if "torch" not in sys.modules:
+        return False
+    from torchsan import compat_compile
+
+    return compat_compile.is_inductors(sys._getframe(2))

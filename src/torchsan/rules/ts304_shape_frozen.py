@@ -73,7 +73,10 @@ def judge(event: Any, history: Any) -> Finding | None:
         message = f"size 1 is special to exporters{where}, other sizes agree: {outcome(event)}"
         label = "a size comes to 1 here" if cause.is_operation else "this model"
     elif isinstance(cause, ReadOut) and cause.source == "shape" and cause.use not in ("loop", "rows"):
-        does = f"holds sizes to `{cause.limit}`" if cause.limit else f"freezes a size of the example{where}"
+        does = f"freezes a size of the example{where}"
+        if cause.limit:
+            # A long relation is in the note, whole.
+            does = f"holds sizes to `{cause.limit}`" if len(cause.limit) <= 60 else f"allows not every size{where}"
         message = f"`{cause.text}` {does}: {outcome(event)}"
         told = cause.before != cause.after and cause.after
         label = f"{cause.before} with the example, {cause.after} with another size" if told else "frozen here"

@@ -34,7 +34,7 @@ def on_our_own() -> Iterator[None]:
     """A graph is run that nobody asked for: unseen by modes and compilers, and the random stream is put back."""
     random, held = torch.get_rng_state(), compat_compile.hold()
     try:
-        with compat.unseen(), state_kept(), torch.no_grad():
+        with compat.unseen(), compat.saved_unseen(), state_kept(), torch.no_grad():
             yield
     finally:
         compat_compile.release(held)

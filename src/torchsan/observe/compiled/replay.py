@@ -17,7 +17,7 @@ import torch.fx
 import torch.fx.traceback
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchsan import compat_compile
+from torchsan import compat, compat_compile
 from torchsan.model.events import WriteKind
 from torchsan.observe.clock import clock
 from torchsan.observe.compiled.lines import LineSite, node_op, node_site, write_site
@@ -247,7 +247,7 @@ def replay(
         return result
     player = _Player(module, result, scopes or {})
     try:
-        with state_kept(), compat_compile.fake_mode() as fake:
+        with state_kept(), compat.saved_unseen(), compat_compile.fake_mode() as fake:
             player.fake = fake
             numbers = map(compat_compile.plain_number, inputs)
             fakes = [player.bring(value, index) for index, value in enumerate(numbers)]

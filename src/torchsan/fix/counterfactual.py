@@ -153,7 +153,9 @@ def _at_handing_out(finding: Finding, sources: Sources) -> Iterator[tuple[str, l
 
 def around(source: Source, value: ast.expr, way: str) -> list[Edit]:
     start, end = source.start(value), source.end(value)
-    return [Edit(start, start, f"{HELPER}.{way}("), Edit(end, end, ")")]
+    # `a, b` without parentheses would be two arguments.
+    opening, closing = ("((", "))") if isinstance(value, ast.Tuple) else ("(", ")")
+    return [Edit(start, start, f"{HELPER}.{way}{opening}"), Edit(end, end, closing)]
 
 
 # -- writes ---------------------------------------------------------------------------------------------------

@@ -52,6 +52,8 @@ def holders(written: torch.Tensor, frames: list[FrameType], known: Known) -> lis
     for name, value in _lasting(frames, known):
         search.look(name, value, *here, LASTING)
     lasting = search.containers
+    # However much lives on: what the functions on the stack hold is looked at.
+    search.most = len(lasting) + MOST_LOOKED_AT
     for depth, frame in enumerate(frames):
         for name, value in list(frame.f_locals.items()):
             if type(value) in PLAIN and frame.f_locals is not frame.f_globals:
@@ -72,11 +74,12 @@ class _Search:
         # Containers that lasting objects lead to.
         self.containers: set[int] = set()
         self.found: list[Holder] = []
+        self.most = MOST_LOOKED_AT
 
     def look(self, name: str, value: Any, path: str, line: int, depth: int) -> None:
         """Everything that can be got at from here, breadth first."""
         todo: deque[tuple[str, Any, int]] = deque([(name, value, 0)])
-        while todo and len(self.seen) < MOST_LOOKED_AT:
+        while todo and len(self.seen) < self.most:
             label, one, far = todo.popleft()
             if isinstance(one, _OPAQUE):
                 continue

@@ -60,9 +60,18 @@ def _parts(value: ast.expr) -> list[ast.expr]:
         return [part for item in value.values for part in _parts(item)]
     if isinstance(value, ast.IfExp):
         return [*_parts(value.body), *_parts(value.orelse)]
-    if isinstance(value, (ast.Constant, ast.JoinedStr, ast.Compare, ast.UnaryOp, ast.Lambda)):
+    if isinstance(value, (ast.Constant, ast.JoinedStr, ast.Compare, ast.UnaryOp, ast.Lambda)) or _is_number(value):
         return []
     return [value]
+
+
+def _is_number(value: ast.expr) -> bool:
+    """`loss.item()`, `float(loss)`: nothing that shares memory."""
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Attribute):
+        return value.func.attr in ("item", "tolist") and not value.args
+    return isinstance(value.func, ast.Name) and value.func.id in ("float", "int", "bool", "len", "str")
 
 
 def _copies(source: Source, value: ast.expr) -> Found:

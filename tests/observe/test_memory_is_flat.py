@@ -13,6 +13,7 @@ import torch
 import torchsan
 from torchsan.observe import native
 from torchsan.observe.api import current
+from torchsan.observe.kept import growth
 from torchsan.observe.ledger import MAX_MEMORIES, MAX_STEPS
 from torchsan.observe.sensors.exposure import ExposureSensor
 from torchsan.observe.timing import Share
@@ -75,6 +76,8 @@ def test_ten_thousand_steps_leave_no_more_than_one_thousand(sensor, monkeypatch)
     # Looks have their share of the time, as in a real run.
     for name, method in SHARES.items():
         monkeypatch.setattr(Share, name, method)
+    # A ring of that many numbers, one for a pass now and then: a smaller one is filled before memory is looked at.
+    monkeypatch.setattr(growth, "MAX_TICKS", 64)
     weight, kept = torch.nn.Parameter(torch.ones(4)), torch.zeros(4)
     with torchsan.watch() as report:
         for _ in range(EARLY):
@@ -84,10 +87,10 @@ def test_ten_thousand_steps_leave_no_more_than_one_thousand(sensor, monkeypatch)
             step(weight, kept)
         tracemalloc.start()  # slow, so only for the last steps; what is kept of the last passes is renewed first
         try:
-            for _ in range(3 * EARLY // 2):
+            for _ in range(EARLY // 2):
                 step(weight, kept)
             early_bytes = max(sampled(weight, kept))
-            for _ in range(EARLY // 2):
+            for _ in range(3 * EARLY // 2):
                 step(weight, kept)
             late, late_bytes = records(), min(sampled(weight, kept))
         finally:

@@ -6,14 +6,14 @@ function drawSummary() {
   const counts = [[errors, "error"], [warnings, "warning"], [notes, "note"]].filter(([count]) => count);
   const parts = counts.map(([count, word]) => make("b", { class: word }, plural(count, word)));
   const torch = data.tool.torch ? `, torch ${data.tool.torch}` : "";
-  const line = [];
-  for (const part of parts) line.push(part, "  ");
+  const line = [...parts];
   for (const one of data.processes || []) {
     if (["ended", "running", "stopped"].includes(one.outcome)) continue;
-    line.push(make("b", { class: "error" }, `${one.rank == null ? one.role : `rank ${one.rank}`} ${one.outcome}`), "  ");
+    line.push(make("b", { class: "error" }, `${one.rank == null ? one.role : `rank ${one.rank}`} ${one.outcome}`));
   }
-  line.push(parts.length ? "" : "nothing found  ", `${data.command.join(" ")}  (torchsan ${data.tool.version}${torch}, Python ${data.tool.python})`);
-  byId("summary").replaceChildren(...line.filter(Boolean));
+  if (!parts.length) line.push("nothing found");
+  line.push(`${data.command.join(" ")}  (torchsan ${data.tool.version}${torch}, Python ${data.tool.python})`);
+  byId("summary").replaceChildren(...line.flatMap((part) => [part, " · "]).slice(0, -1));
   byId("summary").title = (data.summary.remarks || []).join("\n");
 }
 

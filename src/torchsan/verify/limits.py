@@ -34,8 +34,7 @@ def breaking_sizes(subject: Subject, captured: Captured, dimensions: list[Dimens
         seen.add(guard.expression)
         for dimension in dimensions:
             if set(dimension.axes) & set(axes.values()):
-                with contextlib.suppress(TypeError, ZeroDivisionError):
-                    yield _broken_by(subject, guard.expression, axes, dimension)
+                yield _broken_by(subject, guard.expression, axes, dimension)
 
 
 def _broken_by(subject: Subject, relation: Any, axes: dict[Any, Axis | None], dimension: Dimension) -> list[Variant]:
@@ -43,10 +42,18 @@ def _broken_by(subject: Subject, relation: Any, axes: dict[Any, Axis | None], di
         new
         for new in _candidates(dimension.size)
         if (sizes := dimension.sizes(subject, new)) is not None
-        and not bool(relation.xreplace({s: sizes.get(a, size_of(subject, a)) for s, a in axes.items() if a}))
+        and _is_broken(relation, {s: sizes.get(a, size_of(subject, a)) for s, a in axes.items() if a})
     ]
     offered = dict.fromkeys([*breaking[: MOST_SIZES - 1], *sorted(breaking)[:1]])
     return [variant for new in offered if (variant := dimension.variant(subject, new)) is not None]
+
+
+def _is_broken(relation: Any, sizes: dict[Any, int]) -> bool:
+    """Of sizes at which a part of the relation has no value, nothing is known: torch's own functions assert that what
+    they divide by is not zero or negative, as the number of windows in a signal too short for one would be."""
+    with contextlib.suppress(TypeError, ValueError, ArithmeticError, AssertionError):
+        return not bool(relation.xreplace(sizes))
+    return False
 
 
 def _candidates(size: int) -> list[int]:

@@ -211,7 +211,7 @@ def _is_part_of_the_capture(trial: Trial, truth: Truth, variant: Variant) -> boo
     if variant.left_out and trial.captured.fixes_arguments:
         trial.fixed_arguments = True
         return True
-    if variant.only_size_one and trial.captured.dynamic is not None and truth.sizes.beyond_two(variant.dimension):
+    if variant.only_size_one and trial.captured.dynamic is not None and _is_no_length(truth, variant.dimension):
         # Exporters take a size of 1 for another kind of input; only for batches and lengths is that worth a word.
         return True
     if variant.kind == "mode" and not truth.subject.model.training and trial.captured.fixes_mode:
@@ -219,6 +219,10 @@ def _is_part_of_the_capture(trial: Trial, truth: Truth, variant: Variant) -> boo
         trial.kept_mode = True
         return True
     return False
+
+
+def _is_no_length(truth: Truth, dimension: str) -> bool:
+    return truth.sizes.beyond_two(dimension) or truth.sizes.only_broadcasts(dimension)
 
 
 def _confirmed(trial: Trial, truth: Truth, variant: Variant, want: Outcome) -> Counterexample | None:

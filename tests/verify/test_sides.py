@@ -34,6 +34,34 @@ def test_one_dimension_alone_is_a_multiple_of_another() -> None:
     assert finding.spans[0].line == GroupedQueries.forward.__code__.co_firstlineno + 1
 
 
+class Shared(nn.Module):
+    """With more labels than rows the mean is of nothing, and no number."""
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        times = int(x.size(0) / labels.size(0))
+        return (x - labels.repeat(times)[:, None]).abs().mean()
+
+
+class Spread(nn.Module):
+    """No number for one row, in eager and in a capture."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.std(1)
+
+
+def test_a_number_where_the_model_has_none_is_a_frozen_size() -> None:
+    report = traced(Shared(), torch.rand(4), torch.rand(4))
+    assert [(f.code, f.spans[0].line) for f in report.findings] == [
+        ("TS304", Shared.forward.__code__.co_firstlineno + 1)
+    ]
+    assert "instead of nan" in report.captures[0].reason
+
+
+def test_no_number_in_both_is_no_difference() -> None:
+    report = torchsan.verify(Spread(), (torch.rand(2, 3),), methods=["jit.trace", "export"])
+    assert [c.outcome for c in report.captures] == ["faithful", "faithful"]
+
+
 class LongOnes(nn.Module):
     """The other side is far from the example, and the branch names it."""
 

@@ -141,6 +141,22 @@ def test_an_export_is_asked_which_sizes_it_refuses() -> None:
     assert "size 1 is special to exporters" in report.findings[0].message
 
 
+class Scores(nn.Module):
+    """Both batches of 1 are broadcast in eager; an export has taken one for the other."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x / 3
+        return torch.matmul(x, y.transpose(0, 1))
+
+
+def test_a_refused_size_of_one_is_told_at_the_line_that_took_two_sizes_for_equal() -> None:
+    report = torchsan.verify(Scores(), (torch.rand(4, 4, 4, 4), torch.rand(4, 4, 4, 4)), methods=["export"])
+    assert "refuses size 1" in report.captures[0].checks.values()
+    assert [(f.code, f.spans[0].line) for f in report.findings] == [
+        ("TS304", Scores.forward.__code__.co_firstlineno + 2)
+    ]
+
+
 def _ways(x: int) -> int:
     if x > 2:
         return 1

@@ -206,3 +206,27 @@ def test_names_that_are_read_as_they_are(tmp_path, value, line, use):
 def test_definitions_without_a_blank_line_between_them(tmp_path):
     close = CHART.format(kept="self.grad").replace("\n\n", "\n")
     assert told(tmp_path, close) == ["TS101"]
+
+
+STEP = """
+    class Descent(torch.optim.Optimizer):
+        def step(self):
+            for p in self.params:
+                buf = self.state["momentum"]
+                buf.mul_(0.9).add_(p.grad)
+                if self.nesterov:
+                    d = p.grad + 0.9 * buf
+                else:
+                    d = {value}
+                {line}
+                p.add_(d)
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "line", "expected"),
+    [("buf", "d.mul_(mask)", ["TS203"]), ("buf", "d = d * mask", []), ("buf.clone()", "d.mul_(mask)", [])],
+)
+def test_a_state_that_has_a_second_name_on_one_branch(check, value, line, expected):
+    found = check(HEAD + textwrap.dedent(STEP.format(value=value, line=line)), possible=True)
+    assert [f.code for f in found if f.code == "TS203"] == expected

@@ -37,7 +37,47 @@ def second_names(program: Program) -> list[Fact]:
                     names = _named_again(node)
                     if names is not None:
                         found += _facts(node, names, block[index + 1 :], function, program)
+                    elif isinstance(node, ast.If) and node.orelse:
+                        found += _of_one_branch(node, block[index + 1 :], function, program)
     return found
+
+
+def _of_one_branch(node: ast.If, rest: Body, function: _Function, program: Program) -> Iterator[Fact]:
+    """`d = grad + m * buf if nesterov else buf`, as two branches: what is written then is the state on one of them.
+
+    Something else may be meant where the state is kept as it is written, so this is only possible.
+    """
+    for branch, beside in ((node.body, node.orelse), (node.orelse, node.body)):
+        for statement in branch:
+            names = _named_again(statement)
+            if names is None or not _is_kept(names[1], function) or not _binds_other(beside, names):
+                continue
+            written = next((w for s in _below(rest) if (w := _written(s, names)) and w[0] == names[0]), None)
+            if written is not None and written[1] != "__setitem__":
+                yield Fact(_event(names, statement, written, None, program), program.place(statement), "possible")
+
+
+def _is_kept(name: str, function: _Function) -> bool:
+    """Whether a name stands for what an object keeps: `buf = state["momentum"]`."""
+    given = [n.value for n in ast.walk(function) if isinstance(n, ast.Assign) and _binds(n, name)]
+    return bool(given) and all(
+        isinstance(v, ast.Subscript) and isinstance(v.slice, ast.Constant) and isinstance(v.slice.value, str)
+        for v in given
+    )
+
+
+def _binds_other(body: Body, names: tuple[str, str]) -> bool:
+    """Whether the other branch makes something new of the name."""
+    made = [n.value for n in _below(body) if isinstance(n, ast.Assign) and _binds(n, names[0])]
+    return bool(made) and all(isinstance(value, ast.Call | ast.BinOp) for value in made)
+
+
+def _binds(node: ast.Assign, name: str) -> bool:
+    return any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+
+
+def _below(body: Body) -> list[ast.stmt]:
+    return [s for node in body for s in simple_statements(node)]
 
 
 def _named_again(node: ast.stmt) -> tuple[str, str] | None:
@@ -54,20 +94,12 @@ def _facts(node: ast.stmt, names: tuple[str, str], rest: Body, function: _Functi
     for statement, nested in [(s, s is not below) for below in rest for s in simple_statements(below)]:
         written = _written(statement, names)
         if written is not None and written[0] in names:
-            name, op, place = written
+            name = written[0]
             other = names[1] if name == names[0] else names[0]
             read = _read(other, name, statement, function)
             if read is None or _compared(function, names) or not _are_tensors(names, function, program):
                 return
-            line = events.Line(program.place(node))
-            event = events.AliasedSnapshot(
-                events.Memory(names[0]),
-                line,
-                events.Write(op, "op", events.Line(program.place(place))),
-                events.Line(program.place(read)),
-                "alias",
-                names[1],
-            )
+            event = _event(names, node, written, read, program)
             yield Fact(event, program.place(node), "certain" if sure else "possible")
             return
         if not isinstance(statement, ast.AugAssign) and not names_bound(statement).isdisjoint(names):
@@ -75,6 +107,19 @@ def _facts(node: ast.stmt, names: tuple[str, str], rest: Body, function: _Functi
                 return
             # On some paths the two have parted before the write.
             sure = False
+
+
+def _event(
+    names: tuple[str, str], node: ast.stmt, written: tuple[str, str, ast.AST], read: ast.AST | None, program: Program
+) -> events.AliasedSnapshot:
+    return events.AliasedSnapshot(
+        events.Memory(names[0]),
+        events.Line(program.place(node)),
+        events.Write(written[1], "op", events.Line(program.place(written[2]))),
+        None if read is None else events.Line(program.place(read)),
+        "alias",
+        names[1],
+    )
 
 
 def _written(statement: ast.stmt, names: tuple[str, str]) -> tuple[str, str, ast.AST] | None:

@@ -206,8 +206,8 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
     """When a write may do harm here ("always", "graded" or never), and whether it is to a caller's tensor."""
     element, target = target.endswith("[]"), target.removesuffix("[]")
     if target.startswith("self."):
-        if f"def {target[5:]}(self" in text:
-            # What a method of its own hands out.
+        if f"def {target[5:]}(self" in text or f"{target}()." in rest(text, at):
+            # What a method of its own, or of its base, hands out.
             return "always", False
         initial = definition.name == "__init__" and ".data" in rest(text, at)
         return "graded" if not initial and _belongs(text, target[5:]) else "", False

@@ -230,3 +230,41 @@ STEP = """
 def test_a_state_that_has_a_second_name_on_one_branch(check, value, line, expected):
     found = check(HEAD + textwrap.dedent(STEP.format(value=value, line=line)), possible=True)
     assert [f.code for f in found if f.code == "TS203"] == expected
+
+
+MOVED = """
+    def shift(maps: {kind}, n):
+        maps = maps.flip(-1)
+        {line}
+        return maps
+"""
+
+
+@pytest.mark.parametrize("line", ["maps[..., 1:] = maps[..., :-1]", "maps[:, :, 2:] = maps[:, :, 0:-2]"])
+def test_elements_that_are_moved_along(check, line):
+    assert [f.code for f in check(HEAD + textwrap.dedent(MOVED.format(kind="Tensor", line=line)))] == ["TS210"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("Tensor", "maps[..., 1:] = maps[..., :-1].clone()"),
+        ("Tensor", "maps[..., 1:] = maps[..., :-2]"),
+        ("Tensor", "maps[1:, 0] = maps[:-1, 1]"),
+        ("Tensor", "maps[:n] = maps[n:]"),
+    ],
+)
+def test_elements_that_are_not_read_after_they_were_written(check, kind, line):
+    assert check(HEAD + textwrap.dedent(MOVED.format(kind=kind, line=line))) == []
+
+
+def test_lists_and_arrays_are_moved_as_they_should(check):
+    program = """
+        import numpy as np
+        def shift(maps, rows: list):
+            rows[1:] = rows[:-1]
+            maps = np.flip(maps, 1)
+            maps[:, 1:] = maps[:, :-1]
+            return torch.from_numpy(maps)
+    """
+    assert check(HEAD + textwrap.dedent(program)) == []

@@ -18,6 +18,7 @@ from torchsan.check.following.oracle import paths
 from torchsan.check.following.owned import OwnedWrites
 from torchsan.check.following.ranks import rank_facts
 from torchsan.check.following.second_names import second_names
+from torchsan.check.following.shifted import shifted
 from torchsan.check.following.wanted import asked_for
 from torchsan.check.modelling.values import (
     Class,
@@ -73,6 +74,9 @@ def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
             found.setdefault(fact.key, fact)
     if chosen is None or chosen.renamed:
         for fact in second_names(program):
+            found.setdefault(fact.key, fact)
+    if chosen is None or chosen.shifted:
+        for fact in shifted(program):
             found.setdefault(fact.key, fact)
     if chosen is None or chosen.ranks:
         for fact in rank_facts(program):

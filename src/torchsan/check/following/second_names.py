@@ -97,7 +97,7 @@ def _facts(node: ast.stmt, names: tuple[str, str], rest: Body, function: _Functi
             name = written[0]
             other = names[1] if name == names[0] else names[0]
             read = _read(other, name, statement, function)
-            if read is None or _compared(function, names) or not _are_tensors(names, function, program):
+            if read is None or _compared(function, names) or not are_tensors(names, function, program):
                 return
             event = _event(names, node, written, read, program)
             yield Fact(event, program.place(node), "certain" if sure else "possible")
@@ -178,7 +178,7 @@ def _compared(function: _Function, names: tuple[str, str]) -> bool:
     return any(set(names) <= {n.id for n in ast.walk(test) if isinstance(n, ast.Name)} for test in tests)
 
 
-def _are_tensors(names: tuple[str, str], function: _Function, program: Program) -> bool:
+def are_tensors(names: tuple[str, ...], function: _Function, program: Program) -> bool:
     """Whether the function shows that what has two names is a tensor, and neither a number nor a list."""
     return any(
         is_tensor(ast.Name(name), function, program) or any(_shows(n, name, program) for n in ast.walk(function))

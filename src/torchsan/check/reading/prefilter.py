@@ -13,7 +13,7 @@ from functools import cache
 from torchsan.check.reading.gradients import GradientSources
 from torchsan.check.reading.history import history, indent_at, line_of, loop_around, rest
 from torchsan.check.reading.outline import Definition, located, outline_of, without_grad
-from torchsan.check.reading.writes import captures_in, dropped_in, ranks_in, renamed_in, writes_in
+from torchsan.check.reading.writes import captures_in, dropped_in, ranks_in, renamed_in, shifted_in, writes_in
 from torchsan.effects import lookup, names
 
 _CALL = re.compile(r"([A-Za-z_][\w.]*(?:\[\w+\])?)\(")
@@ -80,6 +80,8 @@ class Suspects:
     dropped: bool = False
     # Whether something gets a second name, and is written to.
     renamed: bool = False
+    # Whether elements are moved along inside of one array.
+    shifted: bool = False
     # Whether something in it is for programs of several processes.
     ranks: bool = False
     # Whether something is captured, and whether every module is to be looked at as if it were.
@@ -91,8 +93,8 @@ class Suspects:
     parsed: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        parts = self.everything, self.dropped, self.renamed, self.ranks, self.captures, self.modules, self.whole
-        return any(parts) or bool(self.functions)
+        parts = self.dropped, self.renamed, self.shifted, self.ranks, self.captures, self.modules, self.whole
+        return self.everything or any(parts) or bool(self.functions)
 
 
 @cache
@@ -125,12 +127,13 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     replaced = _replaced(text)
     ranks, captures = ranks_in(text), captures_in(text)
     renamed = renamed_in(text, writes)
-    plain = [*alone, *ranks, *captures, *renamed]
+    moved = shifted_in(text) if writes else []
+    plain = [*alone, *ranks, *captures, *renamed, *moved]
     if not writes and not in_place_layers and not trains and not replaced and not plain:
         return found
     outline = found.outline = outline_of(text)
     found.dropped, found.ranks, found.captures = bool(alone), bool(ranks), bool(captures)
-    found.renamed = bool(renamed)
+    found.renamed, found.shifted = bool(renamed), bool(moved)
     if plain:
         spots, found.script = located(text, outline, [("", at) for at in plain])
         found.parsed = {d.line for d, _, _ in spots}

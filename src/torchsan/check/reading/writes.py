@@ -93,6 +93,15 @@ def renamed_in(text: str, writes: list[tuple[str, int]]) -> list[int]:
     ]
 
 
+_SHIFTED = re.compile(r"\] = (\w+)\[[^\]\n]*:-\d")
+
+
+def shifted_in(text: str) -> list[int]:
+    """Starts of lines that move elements along inside of one array: `x[1:] = x[:-1]`."""
+    starts = [(match[1], text.rfind("\n", 0, match.start()) + 1) for match in _SHIFTED.finditer(text)]
+    return [at for name, at in starts if text[at:].lstrip(" \t").startswith(f"{name}[")]
+
+
 _FOR_RANKS = re.compile(
     r"async_op ?= ?True|\.(?:isend|irecv)\(|\bfully_shard\(|\bspawn\(|rank(?:\(\))? (?:==|!=|>) 0|"
     r"\b(?:all_reduce|broadcast|reduce)\(\w+\.(?:clone|sum|mean|max|min|norm)\("

@@ -268,3 +268,36 @@ def test_lists_and_arrays_are_moved_as_they_should(check):
             return torch.from_numpy(maps)
     """
     assert check(HEAD + textwrap.dedent(program)) == []
+
+
+EXP = """
+    class Exp(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.exp(x)
+            ctx.save_for_backward({saved})
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            (y,) = ctx.saved_tensors
+            return grad * y
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x, z):
+            y = Exp.apply(self.layer(x))
+            {line}
+            return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("saved", "line", "expected"),
+    [("y", "y *= z", ["TS101"]), ("y", "y = y * z", []), ("x", "y *= z", []), ("y.clone()", "y *= z", [])],
+)
+def test_a_function_that_saves_what_it_returns(check, saved, line, expected):
+    assert [f.code for f in check(HEAD + textwrap.dedent(EXP.format(saved=saved, line=line)))] == expected

@@ -29,19 +29,17 @@ LEVEL = "error"
 BAD = """
 import torch
 
-h = torch.arange(8.0).reshape(2, 2, 2)
-a = torch.ones(2, 2, 2)
-torch.bmm(a, h, out=h)  # <- TS210
-print(h)
+x = torch.arange(12.0).reshape(3, 4)
+x[:, 1:] = x[:, :-1]  # <- TS210
+print(x)
 """
 
 GOOD = """
 import torch
 
-h = torch.arange(8.0).reshape(2, 2, 2)
-a = torch.ones(2, 2, 2)
-h = torch.bmm(a, h)
-print(h)
+x = torch.arange(12.0).reshape(3, 4)
+x[:, 1:] = x[:, :-1].clone()
+print(x)
 """
 
 FIXES = (("mutated", "fresh_result"),)

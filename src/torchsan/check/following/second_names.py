@@ -178,7 +178,7 @@ def _compared(function: _Function, names: tuple[str, str]) -> bool:
     return any(set(names) <= {n.id for n in ast.walk(test) if isinstance(n, ast.Name)} for test in tests)
 
 
-def are_tensors(names: tuple[str, ...], function: _Function, program: Program) -> bool:
+def are_tensors(names: tuple[str, ...], function: ast.AST, program: Program) -> bool:
     """Whether the function shows that what has two names is a tensor, and neither a number nor a list."""
     return any(
         is_tensor(ast.Name(name), function, program) or any(_shows(n, name, program) for n in ast.walk(function))
@@ -189,9 +189,13 @@ def are_tensors(names: tuple[str, ...], function: _Function, program: Program) -
 def _shows(node: ast.AST, name: str, program: Program) -> bool:
     """`name = x.new_zeros(n)`, `torch.bmm(name, y)`."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        made = node.value.func
+        made: ast.expr = node.value.func
         bound = any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
-        return bound and made.attr in only_tensors_have() and root_of(made) not in program.imports
+        ours = node.value.func.attr in only_tensors_have() and root_of(made) not in program.imports
+        while isinstance(made, ast.Attribute) and isinstance(made.value, ast.Call):
+            # `torch.arange(12).reshape(3, 4)`
+            made = made.value.func
+        return bound and (ours or program.dotted(made).startswith("torch."))
     if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id == name:
         dotted = program.dotted(node.func)
         return dotted.startswith("torch.") and (row := lookup(dotted)) is not None and row.params[:1] == ("input",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchsan.check.facts import Fact
+from torchsan.check.following.blocks import simple_statements
 from torchsan.check.following.second_names import are_tensors
 from torchsan.check.reading.program import Program
 from torchsan.model import events
@@ -12,16 +13,20 @@ from torchsan.model import events
 
 def shifted(program: Program) -> list[Fact]:
     found: list[Fact] = []
-    for function in ast.walk(program.tree):
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        for node in ast.walk(function):
+    scopes = [n for n in ast.walk(program.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for scope in (program.tree, *scopes):
+        for node in (s for statement in scope.body for s in _simple(statement)):
             name = _moved(node)
-            if name and are_tensors((name,), function, program):
+            if name and are_tensors((name,), scope, program):
                 write = events.Write("__setitem__", "op", events.Line(program.place(node)))
                 event = events.OperandOverwritten(events.Memory(name), write, "shifted")
                 found.append(Fact(event, program.place(node)))
     return found
+
+
+def _simple(statement: ast.stmt) -> list[ast.stmt]:
+    apart = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return [] if apart else simple_statements(statement)
 
 
 def _moved(node: ast.AST) -> str:

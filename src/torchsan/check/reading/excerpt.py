@@ -57,6 +57,6 @@ def _needed(text: str, tops: list[Definition], chosen: Suspects) -> set[Definiti
 
 
 def _mentions(text: str, definition: Definition, name: str) -> bool:
-    return text.find(f"{name}(", definition.start, definition.end) >= 0 or (
-        text.find(f"({name})", definition.start, definition.start + 200) >= 0
-    )
+    start, end = definition.start, definition.end
+    called = text.find(f"{name}(", start, end) >= 0 or text.find(f"{name}.apply(", start, end) >= 0
+    return called or text.find(f"({name})", start, start + 200) >= 0

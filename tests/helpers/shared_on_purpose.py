@@ -1051,7 +1051,7 @@ ON_PURPOSE = {
                 return self.charge.sum() + sum(leaked(self.charge[i]).sum() for i in range(4))
 
         cells = Cells()
-        print([cells.step() for _ in range(4)], [averaged(row) for row in x])
+        print([cells.step() for _ in range(4)], [averaged(row).sum() for row in x])
     """,
     "layers in defaults: named, frozen, in one network, of one module": """
         trunk = nn.Linear(4, 4)

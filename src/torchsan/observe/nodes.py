@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ RELEASED = "backward through the graph a second time"
 # Leaves have a number above all others; it says nothing.
 LAST = 1 << 62
 _attributes: dict[type, list[str]] = {}
+_slots: dict[type, list[str]] = {}
 
 
 @dataclass(slots=True)
@@ -57,10 +59,15 @@ def roots_of(outputs: Any) -> list[Any]:
 
 def op_name(node: Any) -> str:
     """`ExpBackward0` is `exp`; a custom Function keeps its own name."""
-    name = re.sub(r"Backward\d*$", "", node.name().rpartition("::")[2])
+    return _op_name(node.name(), is_custom(node))
+
+
+@cache
+def _op_name(full: str, custom: bool) -> str:
+    name = re.sub(r"Backward\d*$", "", full.rpartition("::")[2])
     if name == "CheckpointFunction":
         return "checkpoint"
-    if is_custom(node):
+    if custom:
         return name
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     return snake or name
@@ -109,7 +116,11 @@ def _tensor_attributes(node: Any) -> list[str]:
 
 def raw_attributes(node: Any) -> list[str]:
     """Names of the slots in which the node's saved tensors lie, packed or not."""
-    return [f"_raw{name}" for name in _tensor_attributes(node)]
+    kind = type(node)
+    known = _slots.get(kind)
+    if known is None:
+        known = _slots[kind] = [f"_raw{name}" for name in _tensor_attributes(node)]
+    return known
 
 
 def is_hooked(node: Any) -> bool:

@@ -25,6 +25,8 @@ _HARMLESS = {
     *("__new__", "__repr__", "__str__", "__reduce__", "__reduce_ex__", "__deepcopy__", "__init_subclass__"),
     *("__parameters__", "__orig_bases__", "__static_attributes__", "__firstlineno__", "__match_args__"),
 }
+# The dictionaries of a module whose entries its user knows as attributes.
+MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 MAX_KINDS = 10_000
 _tensor_kinds: dict[int, tuple[type, bool]] = {}
 

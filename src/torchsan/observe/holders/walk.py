@@ -37,6 +37,7 @@ from torchsan.observe.holders.extents import Extent, extent_of, lies_in
 from torchsan.observe.holders.slots import Census, Holding, Kind, Step, joined
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import (
+    MODULE_PARTS,
     attributes_of,
     class_attribute,
     class_members,
@@ -184,7 +185,7 @@ class Walk:
         self.census.modules.append((step, module))
         self._count(type(module))
         for name, item in attributes_of(module).items():
-            if name in ("_parameters", "_buffers", "_modules"):
+            if name in MODULE_PARTS:
                 for key, inner in entries_of(item):
                     self._below(inner, step, f".{key}", "attribute", item, key)
             elif issubclass(type(item), _CONTAINERS) and name in kept_by_torch(type(module)):

@@ -133,3 +133,26 @@ def test_what_the_run_has_noted_is_tried_as_well(save):
     assert rows["let graphs go"].kept_bytes == 0
     [changed] = saver.changed.values()
     assert "[:, 0].clone()" in changed.text
+
+
+LAYOUTS = """
+import torch
+
+torch.manual_seed(0)
+first, second = torch.nn.Linear(32, 64), torch.nn.Linear(64, 1)
+for step in range(4):
+    h = torch.relu(first(torch.randn(16, 40, 32)))
+    loss = second(h.transpose(0, 1).contiguous()).mean()
+    loss = loss + h.transpose(1, 2).contiguous().view(16, -1).pow(2).mean()
+    loss.backward()
+"""
+
+
+def test_whether_a_layout_is_needed_is_found_by_running(save):
+    saver, table = save(LAYOUTS)
+    tried = {row.title.rpartition("line ")[2]: row for row in table.edits if row.advice == "remove copies"}
+    refused = tried["8"]
+    assert refused.outcome == "refused"
+    assert "view size is not compatible" in refused.why
+    assert tried["7"].outcome in ("helps", "folklore")
+    assert all(".contiguous().view(16, -1)" in source.text for source in saver.changed.values())

@@ -15,6 +15,7 @@ from report_samples import overwritten, sample
 from timeline_samples import large, small
 
 from torchsan.model import Report, Span
+from torchsan.model.memory import Growth, KeptRow, Memory, StepMemory
 from torchsan.processes.merging import merge
 from torchsan.processes.reading import Record
 from torchsan.report import render
@@ -254,6 +255,44 @@ def test_captures_are_a_table_of_methods_and_variants(browser: Browser, tmp_path
     assert "head: Linear" in browser.text(".tree .differs:nth-child(2) span")
     browser.click("#captures-panel td button")
     assert "TS101" in browser.text("#detail h2")
+
+
+WIDTHS = (
+    "Object.fromEntries([...document.querySelectorAll('.cell')].map(cell => "
+    "[cell.textContent.split('  ')[0], Math.round(100 * cell.offsetWidth / cell.parentElement.offsetWidth)]))"
+)
+
+
+def test_what_is_kept_is_an_icicle_of_modules_and_lines(browser: Browser, tmp_path: Path) -> None:
+    report = sample(tmp_path)
+    report.captures = []
+    kept = [
+        KeptRow("train.py", 7, "Net.body.0", "relu: its result", 6000, 3),
+        KeptRow("train.py", 8, "Net.body.1", "exp: its result", 2000),
+        KeptRow("train.py", 9, "", "pow: its input", 2000),
+    ]
+    steps = [StepMemory(number, 5000 * number, 9) for number in (1, 2)]
+    report.memory = Memory(kept, steps, [Growth("train.py", 12, "losses", 3, 80)], passes=4)
+    _open(browser, report, tmp_path)
+    panel = browser.text("#memory-panel")
+    for words in ("10.0 kB kept for backward 2 of 4", "losses (train.py:12) grows by 3 nodes and 80 B a step"):
+        assert words in panel
+    # Each cell is as wide as its share of what is shown.
+    whole = {"all": 100, "Net": 80, "(outside of modules)": 20, "body": 80, "0": 60, "1": 20}
+    lines = {"relu: its result": 60, "exp: its result": 20, "pow: its input": 20}
+    assert browser.evaluate(WIDTHS) == whole | lines
+    browser.click(".cell:nth-child(2)")
+    assert browser.evaluate(WIDTHS) == {"Net": 100, "body": 100, "0": 75, "1": 25} | {
+        "relu: its result": 75,
+        "exp: its result": 25,
+    }
+    browser.click(".cell")
+    assert browser.evaluate(WIDTHS) == whole | lines
+    assert browser.evaluate("document.querySelector('.cell.leaf').title").startswith(
+        "relu: its result  train.py:7\n6.0 kB"
+    )
+    bars = "[...document.querySelectorAll('.steps i')].map(bar => [bar.className, bar.style.height])"
+    assert browser.evaluate(bars) == [["", "50%"], ["peak", "100%"]]
 
 
 def test_a_hundred_thousand_events_fold_search_and_zoom(browser: Browser, tmp_path: Path) -> None:

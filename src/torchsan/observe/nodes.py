@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ RELEASED = "backward through the graph a second time"
 # Leaves have a number above all others; it says nothing.
 LAST = 1 << 62
 _attributes: dict[type, list[str]] = {}
+_slots: dict[type, list[str]] = {}
 
 
 @dataclass(slots=True)
@@ -57,10 +59,15 @@ def roots_of(outputs: Any) -> list[Any]:
 
 def op_name(node: Any) -> str:
     """`ExpBackward0` is `exp`; a custom Function keeps its own name."""
-    name = re.sub(r"Backward\d*$", "", node.name().rpartition("::")[2])
+    return _op_name(node.name(), is_custom(node))
+
+
+@cache
+def _op_name(full: str, custom: bool) -> str:
+    name = re.sub(r"Backward\d*$", "", full.rpartition("::")[2])
     if name == "CheckpointFunction":
         return "checkpoint"
-    if is_custom(node):
+    if custom:
         return name
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     return snake or name
@@ -109,7 +116,11 @@ def _tensor_attributes(node: Any) -> list[str]:
 
 def raw_attributes(node: Any) -> list[str]:
     """Names of the slots in which the node's saved tensors lie, packed or not."""
-    return [f"_raw{name}" for name in _tensor_attributes(node)]
+    kind = type(node)
+    known = _slots.get(kind)
+    if known is None:
+        known = _slots[kind] = [f"_raw{name}" for name in _tensor_attributes(node)]
+    return known
 
 
 def is_hooked(node: Any) -> bool:
@@ -186,14 +197,18 @@ def _stale(node: Any, what: str, message: str) -> Saved:
 
 
 def tensor_behind(saved: Saved) -> torch.Tensor | None:
-    """The tensor of a stale value. Torch hands it over only to a hook; the hook keeps refusing afterwards."""
+    """The tensor of a stale value. Torch hands it over only to a hook; the hook keeps refusing afterwards.
+
+    The node keeps its hooks, through torch, where no collector looks: they must hold neither the node nor the tensor.
+    """
     taken: list[torch.Tensor] = []
+    message = saved.message
 
     def pack(tensor: torch.Tensor) -> None:
         taken.append(tensor)
 
     def unpack(_: None) -> torch.Tensor:
-        raise RuntimeError(saved.message)
+        raise RuntimeError(message)
 
     if is_custom(saved.node):
         raw = saved.node._raw_saved_tensors[int(saved.what)] if saved.what.isdigit() else None
@@ -210,7 +225,9 @@ def tensor_behind(saved: Saved) -> torch.Tensor | None:
             raw.register_hooks(pack, unpack)
         except RuntimeError:
             continue
-    return next((t for t in taken if t._version == saved.current), taken[0] if taken else None)
+    found = next((t for t in taken if t._version == saved.current), taken[0] if taken else None)
+    taken.clear()
+    return found
 
 
 def is_released(node: Any) -> bool:

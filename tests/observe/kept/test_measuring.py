@@ -301,6 +301,14 @@ def test_steps_beyond_the_share_are_not_followed(measured, few):
     assert not module_hooks._global_forward_pre_hooks
 
 
+def test_passes_that_bring_nothing_new_are_mostly_left_alone(measured, few):
+    few.setattr(measuring, "ALLOWANCE", 1000)
+    memory = measured(SAMPLED.format(retain=False)).memory
+    assert [step.step for step in memory.steps] == [*range(1, 10), 14, 19, 24, 29, 34, 39]
+    longer = SAMPLED.format(retain=False).replace("ones(8", "ones(8 + step")
+    assert len(measured(longer).memory.steps) == 40
+
+
 def test_a_retained_graph_is_asked_for_where_nothing_is_measured(measured, few):
     few.setattr(measuring, "ASKING", (100, 0))
     report = measured(SAMPLED.format(retain=True))

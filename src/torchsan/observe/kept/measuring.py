@@ -33,6 +33,8 @@ ASKING = 0.1, 0.01
 MAX_STEPS = 2_000
 # Steps that are left alone to compare with, after so many seconds of steps that were followed.
 PLAIN, WARM = 2, 1.0
+# After so many passes without news only every so manieth is measured.
+NOTHING_NEW, RARELY = 8, 5
 MAX_RETAINED = 256
 # A view is small at a quarter of its memory; what it keeps is worth a word from this size and share on.
 SMALL, SMALLEST, WORTH = 4, 64 * 1024, 0.05
@@ -73,6 +75,25 @@ class _Pace:
         return median(self._times[False] or self._times[True][3:] or self._times[True] or [0.0])
 
 
+class _News:
+    """Passes that keep what was seen before will go on so: then most of them are left alone."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, int]] = set()
+        self._since = self._left = 0
+
+    def measured(self, size: int, nodes: int) -> None:
+        known = (size, nodes) in self._seen
+        self._since = self._since + 1 if known else 0
+        self._seen.add((size, nodes))
+        self._left = RARELY - 1 if self._since >= NOTHING_NEW else 0
+
+    def expected(self) -> bool:
+        """Of the next pass; asked once for each."""
+        self._left -= 1
+        return self._left < 0
+
+
 class MemorySensor:
     """At the start of a backward the graph is whole: what it keeps then is what the step needed memory for."""
 
@@ -86,6 +107,7 @@ class MemorySensor:
         self._retained: deque[_Retained] = deque(maxlen=MAX_RETAINED)
         self._unsure = False  # a pass may have come back to a retained graph, and nobody has looked
         self._pace = _Pace()
+        self._news = _News()
         self.peak = PeakMeter(lambda: recorder.backward is not None)
 
     def install(self) -> None:
@@ -107,7 +129,7 @@ class MemorySensor:
         if left > 0:
             self.recorder.report.notes.append(
                 f"memory: {len(self.memory.steps)} of {self.memory.passes} backward passes were measured; "
-                f"looking at all of them would have taken more than {SHARE:.0%} of the run"
+                f"the others were like these, or looking at all would have taken more than {SHARE:.0%} of the run"
             )
 
     @shield
@@ -118,7 +140,7 @@ class MemorySensor:
         # To know the modules of the next graph takes time as well, so it is decided before there is one. Compiled code
         # would be compiled anew each time that hooks come or go.
         if not compat_compile.is_in_use():
-            more = len(self.memory.steps) < MAX_STEPS and not self._pace.lacks_plain()
+            more = self._news.expected() and len(self.memory.steps) < MAX_STEPS and not self._pace.lacks_plain()
             self._follow(more and self.share.allows())
 
     def _follow(self, on: bool) -> None:
@@ -161,6 +183,7 @@ class MemorySensor:
             self.memory.kept_anyway_bytes = contents.bytes - total
             self._small_views(graph, total, frame)
         self.memory.steps.append(StepMemory(self.memory.passes, total, contents.nodes, held, live))
+        self._news.measured(total, contents.nodes)
         return contents
 
     def _small_views(self, graph: list[Kept], total: int, frame: FrameType) -> None:

@@ -89,8 +89,12 @@ class Owners:
 
     def state(self) -> set[int]:
         """Memories of the parameters and buffers of every model that was called."""
-        roots = [root for reference, _ in self._paths.values() if (root := reference()) is not None]
-        found = {memory_of(tensor) for root in roots for tensor in (*root.parameters(), *root.buffers())}
+        found: set[int | None] = set()
+        for reference, _ in self._paths.values():
+            root = reference()
+            for module in root.modules() if root is not None else ():
+                for held in (module._parameters, module._buffers):
+                    found.update(memory_of(tensor) for tensor in held.values() if tensor is not None)
         return {memory for memory in found if memory is not None}
 
     def _enter(self, module: torch.nn.Module, args: Any) -> None:

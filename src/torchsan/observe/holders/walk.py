@@ -40,13 +40,13 @@ from torchsan.observe.objects import (
     MODULE_PARTS,
     attributes_of,
     class_attribute,
-    class_members,
     entries_of,
     is_a,
     is_exact_tensor,
     is_exactly,
     is_tensor,
     items_of,
+    members_of,
 )
 from torchsan.observe.sites import USER, kind_of
 
@@ -162,7 +162,7 @@ class Walk:
         for name, item in attributes_of(value).items():
             self._below(item, step, f".{name}", "attribute", value, name)
         for cls in bases_of(type(value)):
-            for name, slot in class_members(cls).items():
+            for name, slot in members_of(cls):
                 if type(slot) is MemberDescriptorType and not name.startswith("__"):
                     try:
                         item = slot.__get__(value)
@@ -200,7 +200,7 @@ class Walk:
         # What torch keeps on its own classes is its own affair: DDP remembers there which module is running.
         if not of_the_user(cls):
             return
-        for name, item in list(class_members(cls).items()):
+        for name, item in members_of(cls):
             # Of what Python calls by itself, `__init__` and its kin, the defaults count as those of others do.
             if not name.startswith("__") or type(item) is FunctionType:
                 item = item.__func__ if is_exactly(item, (staticmethod, classmethod)) else item

@@ -35,6 +35,7 @@ from torchsan.observe.objects import (
     is_a,
     is_exactly,
     is_tensor,
+    members_of,
 )
 from torchsan.observe.sites import LIBRARY, OURS, TORCH, USER, kind_of, kind_of_path
 
@@ -286,7 +287,7 @@ def _own_parts(holder: Any) -> Iterator[Any]:
 
 def _slots(holder: Any) -> Iterator[tuple[str, Any]]:
     for cls in type.__dict__["__mro__"].__get__(type(holder)):
-        for name, slot in class_members(cls).items():
+        for name, slot in members_of(cls):
             if type(slot) is _Member and not name.startswith("__"):
                 try:
                     yield name, slot.__get__(holder)

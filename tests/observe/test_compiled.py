@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+
 import compiled_sharing
 import pytest
 import torch
 from compiled_programs import CLEAN, HAZARDS, SETUP
+
+import torchsan
+from torchsan.observe.freezing import FrozenMemoryWritten
 
 HAZARDS = {**HAZARDS, **compiled_sharing.HAZARDS}
 CLEAN = {**CLEAN, **compiled_sharing.CLEAN}
@@ -103,3 +108,36 @@ def test_gradient_from_a_parameter_that_a_custom_function_overwrites(watch_progr
     watched = watch_program(LIGHT)
     assert [finding.code for finding in watched.alarms] == ["TS321"]
     assert watched.lines("mutated") == watched.marked("mutates")
+
+
+HALVE = """
+import torch
+import torchsan
+
+@torch.compile(backend="aot_eager")
+def halve(t):
+    t.mul_(0.5)  # mutates
+    return t.sum()
+"""
+
+
+def test_frozen_memory_stops_a_region_at_its_line(watch_program):
+    call = "kept = torchsan.freeze(torch.ones(3))\ntry:\n    halve(kept)\nfinally:\n    torchsan.thaw(kept)\n"
+    watched = watch_program(HALVE + call)
+    assert isinstance(watched.error, FrozenMemoryWritten)
+    assert any(f":{line}" in str(watched.error) for line in watched.marked("mutates"))
+
+
+def test_a_value_that_a_region_overwrites_is_healed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "region_that_halves.py").write_text(HALVE)
+    halve = importlib.import_module("region_that_halves").halve
+    weight = torch.full((3,), 0.5, requires_grad=True)
+    with torchsan.heal() as report:
+        value = torch.exp(weight)
+        halve(value)
+        value.sum().backward()
+    assert torch.allclose(weight.grad, 0.5 * torch.exp(weight))
+    (found,) = report.findings
+    (written,) = [span for span in found.spans if span.role == "mutated"]
+    assert HALVE.splitlines()[written.line - 1].endswith("# mutates")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 
 import compiled_sharing
 import pytest
@@ -141,3 +143,28 @@ def test_a_value_that_a_region_overwrites_is_healed(tmp_path, monkeypatch):
     (found,) = report.findings
     (written,) = [span for span in found.spans if span.role == "mutated"]
     assert HALVE.splitlines()[written.line - 1].endswith("# mutates")
+
+
+FAILS = """
+import torch
+
+@torch.compile(backend="aot_eager")
+def gate(x):
+    open = torch.sigmoid(x)
+    open *= 2
+    return open.sum()
+
+gate(torch.ones(3, requires_grad=True))
+"""
+
+
+def test_a_failure_to_compile_ends_with_the_users_frames(tmp_path):
+    (tmp_path / "gate.py").write_text(FAILS)
+    command = [sys.executable, "-m", "torchsan", "run", "--format", "concise", "gate.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    report, *tracebacks = done.stderr.split("Traceback (most recent call last):")
+    assert "gate.py:7:5: error[TS101]" in report
+    assert [line for line in tracebacks[-1].splitlines() if line.startswith('  File "')] == [
+        f'  File "{tmp_path / "gate.py"}", line 10, in <module>'
+    ]
+    assert len(tracebacks) == 1

@@ -143,6 +143,7 @@ SnapshotForm = Literal[
     "returned",  # a buffer handed out by a call that a later call rewrites
     "alias",  # a second name of a tensor that is then written through the first
     "layers",  # one layer held several times
+    "default",  # one layer, made in a default argument, in several modules
     "momenta",  # two optimizers that step with one state
 ]
 

@@ -217,7 +217,7 @@ class OperandOverwritten:
 
     memory: Memory
     write: Write
-    form: Literal["operand", "exchange", "windows"]
+    form: Literal["operand", "exchange", "windows", "shifted"]
     first: Line | None = None
     difference: float = 0.0
 

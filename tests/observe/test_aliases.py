@@ -73,6 +73,22 @@ PROGRAMS = {
 
         print([scaled(8).sum().item() for _ in range(5)])
     """,
+    "TS205 the field of a dataclass": """
+        import dataclasses
+
+        @dataclasses.dataclass
+        class Moments:
+            mean: torch.Tensor = torch.zeros(4)  # cause
+
+            def observe(self, row):
+                self.mean.mul_(0.9).add_(row)  # written
+
+        left, right = Moments(), Moments()
+        for row in x:
+            left.observe(row)
+            right.observe(-row)
+        print(left.mean, right.mean)
+    """,
     "TS203 a layer made in a default argument": """
         class Field(nn.Module):
             def __init__(self, head=nn.Linear(4, 1)):  # cause
@@ -728,6 +744,7 @@ print(w.grad)  # cause
 def test_alias_is_told(name, watch_program):
     watched = watch_program(SETUP + textwrap.dedent(PROGRAMS[name]))
     assert watched.error is None
+    assert not {span.path for finding in watched.alarms for span in finding.spans if span.path.startswith("<")}
     assert not watched.report.notes
     assert {finding.code for finding in watched.alarms} == {name.partition(" ")[0]}
     assert watched.marked("cause") <= watched.lines("cause", "aliased")

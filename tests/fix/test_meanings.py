@@ -37,6 +37,8 @@ IN_FORWARD = {
     "added to": "queries = self.queries\n        queries += self.code",
     "by a helper": "queries = self.queries\n        shift(queries, self.code)",
     "bounded": "queries = self.queries\n        queries.clamp_(0.2, 0.8)",
+    "a running mean": "queries = self.queries\n        queries.mul_(0.9).add_(0.1 * torch.rand(3))",
+    "all of a list": "queries = self.queries\n        torch._foreach_add_([queries], [self.code])",
     "a start value": "queries = self.queries\n        if not self.ready:\n            queries += self.code\n"
     "            self.ready = True",
 }
@@ -66,6 +68,21 @@ WRONG = {
     "the code is added by a helper": ("by a helper", "q.add_(code)", "q.data.add_(code)"),
     "a bound may be meant for good": ("bounded", "queries.clamp_", "queries = queries.clamp"),
     "a bound may be meant for the value": ("bounded", "queries.clamp_", "with torch.no_grad(): queries.clamp_"),
+    "a running mean may be meant to stay": (
+        "a running mean",
+        "queries.mul_(0.9).add_",
+        "queries = queries.mul(0.9).add",
+    ),
+    "a running mean may be meant for the value": (
+        "a running mean",
+        "queries.mul_",
+        "with torch.no_grad(): queries.mul_",
+    ),
+    "the code is added to all of a list": (
+        "all of a list",
+        "torch._foreach_add_([queries], [self.code])",
+        "with torch.no_grad(): torch._foreach_add_([queries], [self.code])",
+    ),
     "a start value is to stay": ("a start value", "queries += self.code", "queries = queries + self.code"),
 }
 

@@ -30,7 +30,7 @@ Meaning = Literal["value", "unclear"]
 DEEP = 64
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Write:
     """One line that writes one leaf."""
 
@@ -44,8 +44,10 @@ class _Write:
     beside: set[int] = field(default_factory=set)
     # Passes that reached the leaf without this write.
     without: int = 0
-    # Written twice it has another value than written once.
+    # Written twice it has another value than written once, and each pass writes with the same numbers.
     moves: bool = False
+    given: list[Any] | None = None
+    varies: bool = False
 
 
 class Forwards:
@@ -75,13 +77,17 @@ class Forwards:
         self._hook.remove()
         self._forget()
 
-    def written(self, leaf: torch.Tensor, *, moves: bool) -> None:
+    def written(self, leaf: torch.Tensor, given: Any, *, moves: bool) -> None:
+        """`given`: what is written into it."""
         frames = user_frames(sys._getframe(2), DEEP)
         if not frames:
             return
         place = (path_of(frames[0]), frames[0].f_lineno)
         write = self._writes.setdefault((place, id(leaf)), _Write(leaf, place))
         write.frames, write.moves = frames, write.moves or moves
+        values = [_kept(v) for v in _pytree.tree_leaves(given)]
+        write.varies = write.varies or (write.given is not None and not _same(write.given, values))
+        write.given = values
         if write not in self._open:
             self._open.append(write)
 
@@ -105,14 +111,19 @@ class Forwards:
             meaning = self._meaning(write)
             if meaning is not None:
                 known[write.place] = meaning if known.get(write.place, meaning) == meaning else "unclear"
-        return known
+        # What is written in several steps is one update.
+        unclear = {id(write.leaf) for write in self._writes.values() if known.get(write.place) == "unclear"}
+        both = {write.place for write in self._writes.values() if id(write.leaf) in unclear and write.place in known}
+        return {**known, **dict.fromkeys(both, "unclear")}
 
     def _meaning(self, write: _Write) -> Meaning | None:
         if write.inside:
             if len(write.inside) == 1 and write.without:
                 return None  # once, and then used as it is: a start value
             again = len(write.inside) > 1 and not write.without and not write.beside
-            return "value" if again and write.moves and id(write.leaf) in self._stepped else "unclear"
+            # What differs from pass to pass may be gathered: an average, a state.
+            same = write.moves and not write.varies
+            return "value" if again and same and id(write.leaf) in self._stepped else "unclear"
         # An update by hand has no gradient to work with before the first pass.
         return "unclear" if 0 in write.beside and len(write.beside) > 1 else None
 
@@ -165,3 +176,16 @@ def moves(func: Any, written: torch.Tensor, args: Any, kwargs: Any) -> bool:
     finally:
         torch.set_rng_state(state)
     return not torch.equal(*values)
+
+
+def _kept(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _same(before: list[Any], now: list[Any]) -> bool:
+    with torch._C.DisableTorchFunction():
+        for a, b in zip(before, now, strict=False):
+            tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+            if (tensors and not (a.shape == b.shape and torch.equal(a, b))) or (not tensors and a != b):
+                return False
+    return len(before) == len(now)

@@ -62,7 +62,7 @@ class Literal(TorchFunctionMode):  # type: ignore[misc]
         return self.forwards.found()
 
     def assigned(self, leaf: torch.Tensor, value: torch.Tensor) -> None:
-        self.forwards.written(leaf, moves=True)
+        self.forwards.written(leaf, (), moves=False)
         leaf.data = value.detach().clone()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -91,9 +91,11 @@ class Literal(TorchFunctionMode):  # type: ignore[misc]
 
     def _unseen(self, func: Any, args: Any, kwargs: Any) -> Any:
         self.made += 1
-        leaf = leaf_of(args[0]) if args else None
-        if leaf is not None:
-            self.forwards.written(leaf, moves=moves(func, args[0], args[1:], kwargs))
+        for written in _pytree.tree_leaves(args[:1]):
+            leaf = leaf_of(written)
+            if leaf is not None:
+                again = written is args[0] and moves(func, written, args[1:], kwargs)
+                self.forwards.written(leaf, (args[1:], kwargs), moves=again)
         plain = _pytree.tree_map(lambda v: v.data if isinstance(v, torch.Tensor) else v, args[:1])
         with torch.no_grad():
             try:

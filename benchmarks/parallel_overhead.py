@@ -1,9 +1,12 @@
 """What watching costs on two ranks: ratios of processor time, interleaved rounds in the same processes.
 
-    python benchmarks/parallel_overhead.py [rounds]
+    python benchmarks/parallel_overhead.py [rounds] [width]
 
 Each round makes the same steps plain, watched without a journal (nothing to compare ranks by), and watched with one, as
-`torchsan run` does. `plain` against itself shows the noise of the machine.
+`torchsan run` does, each of them first as often as the others. `plain` against itself shows the noise of the machine.
+What is counted is the thread that computes, where all of our work is done; threads of the backend are left out, which
+wait for the other rank as long as the machine's load has it. Beside each ratio stand its quartiles, and what a step
+takes more in milliseconds, which hangs on the number of collectives and layers, not on their size.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import chain
 
 import torch
 import torch._dynamo
@@ -26,18 +30,19 @@ from torchsan.processes.journal import Journal
 
 # The first steps of a run are looked at closely; what is measured is the rest.
 RANKS, WARM, STEPS = 2, 33, 12
+WIDTH = int(sys.argv[2]) if len(sys.argv) > 2 else 256
 Step = Callable[[], None]
 
 
 def _model() -> nn.Module:
     torch.manual_seed(0)
-    layers = [layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.BatchNorm1d(256), nn.ReLU(inplace=True))]
-    return nn.Sequential(*layers, nn.Linear(256, 10))
+    layers = [(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(inplace=True)) for _ in range(4)]
+    return nn.Sequential(*chain.from_iterable(layers), nn.Linear(WIDTH, 10))
 
 
 def _step(net: nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], average: Step | None = None) -> Step:
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
-    batch = torch.randn(64, 256)
+    batch = torch.randn(64, WIDTH)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -67,7 +72,7 @@ def by_hand() -> Step:
 def fsdp() -> Step:
     from torch.distributed.fsdp import fully_shard
 
-    net = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4)))
+    net = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(4)))
     mesh = dist.init_device_mesh("cpu", (RANKS,))
     for layer in net:
         fully_shard(layer, mesh=mesh)
@@ -83,13 +88,25 @@ def _measure(step: Step, journal: Journal | None, watched: bool) -> float:
     for _ in range(WARM if watched else 1):
         step()
     dist.barrier()
-    start = time.process_time()
+    start = time.thread_time()
     for _ in range(STEPS):
         step()
-    taken = time.process_time() - start
+    taken = time.thread_time() - start
     if recorder is not None:
         recorder.stop()
     return taken
+
+
+def _said(times: dict[str, list[float]]) -> str:
+    plain = times["plain"]
+    said = f"plain {1000 * statistics.median(plain) / STEPS:.1f} ms a step"
+    for way, taken in times.items():
+        if way != "plain":
+            ratios = [t / p for t, p in zip(taken, plain, strict=True)]
+            low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+            more = 1000 * statistics.median(t - p for t, p in zip(taken, plain, strict=True)) / STEPS
+            said += f"  {way} {middle:.2f} ({low:.2f}-{high:.2f}, {more:+.2f} ms)"
+    return said
 
 
 def rank(number: int, port: int, folder: str, rounds: int) -> None:
@@ -107,16 +124,13 @@ def rank(number: int, port: int, folder: str, rounds: int) -> None:
         }
         times: dict[str, list[float]] = {way: [] for way in ways}
         for turn in range(rounds + 1):
-            for way, (kept, watched) in ways.items():
+            order = list(ways.items())
+            for way, (kept, watched) in order[turn % len(order) :] + order[: turn % len(order)]:
                 taken = _measure(step, kept, watched)
                 if turn:  # the first round warms up
                     times[way].append(taken)
-        ratios = {
-            way: statistics.median(t / p for t, p in zip(times[way], times["plain"], strict=True)) for way in times
-        }
         if number == 0:
-            said = "  ".join(f"{way} {ratio:.2f}" for way, ratio in ratios.items() if way != "plain")
-            print(f"{name:<18} {said}", flush=True)
+            print(f"{name:<18}{_said(times)}", flush=True)
         dist.barrier()
     dist.destroy_process_group()
 

@@ -1002,4 +1002,93 @@ ON_PURPOSE = {
         meter = Meter()
         print([meter.update() for _ in range(4)])
     """,
+    "samples with a state of their own, which helpers move on": """
+        from torch.utils.data import DataLoader, Dataset
+
+        def smoothed(row, value):
+            return row.mul_(0.9).add_(value, alpha=0.1)
+
+        def smoothed_by_lines(row, value):
+            row.mul_(0.9)
+            row.add_(value, alpha=0.1)
+            return row
+
+        class Samples(Dataset):
+            def __init__(self, move, mean):
+                self.rows, self.mean, self.move = torch.rand(8, 3), mean, move
+
+            def __len__(self):
+                return 8
+
+            def __getitem__(self, index):
+                value = self.rows[index] + torch.rand(3)
+                return value, self.move(torch.as_tensor(self.mean[index]), value).clone()
+
+        for move in (smoothed, smoothed_by_lines):
+            for mean in (torch.rand(8, 3), np.ones((8, 3), dtype=np.float32)):
+                loader = DataLoader(Samples(move, mean), batch_size=4)
+                print([sum((a - b).sum().item() for a, b in loader) for _ in range(3)])
+    """,
+    "helpers that work in place and hand back what they were given": """
+        def leaked(level):
+            return level.mul_(0.9)
+
+        @functools.lru_cache(maxsize=None)
+        def momentum(n):
+            return torch.zeros(n)
+
+        def averaged(row):
+            kept = momentum(len(row))
+            return kept.mul_(0.9).add_(row, alpha=0.1)
+
+        class Cells:
+            def __init__(self):
+                self.charge = torch.rand(4, 3)
+
+            def step(self):
+                for i in range(4):
+                    leaked(self.charge[i])
+                return self.charge.sum() + sum(leaked(self.charge[i]).sum() for i in range(4))
+
+        cells = Cells()
+        print([cells.step() for _ in range(4)], [averaged(row).sum() for row in x])
+    """,
+    "layers in defaults: named, frozen, in one network, of one module": """
+        trunk = nn.Linear(4, 4)
+
+        class Task(nn.Module):
+            def __init__(self, trunk=trunk):
+                super().__init__()
+                self.trunk, self.head = trunk, nn.Linear(4, 1)
+
+            def forward(self, x):
+                return self.head(self.trunk(x))
+
+        class Frozen(Task):
+            def __init__(self, trunk=nn.Linear(4, 4).requires_grad_(False)):
+                super().__init__(trunk)
+
+        class Block(nn.Module):
+            def __init__(self, act=nn.PReLU()):
+                super().__init__()
+                self.first, self.act = nn.Linear(4, 4), act
+
+            def forward(self, x):
+                return self.act(self.first(x))
+
+        class One(nn.Module):
+            def __init__(self, head=nn.Linear(4, 1)):
+                super().__init__()
+                self.head = head
+
+            def forward(self, x):
+                return self.head(x)
+
+        for net in (Task(), Task(), Frozen(), Frozen(), nn.Sequential(Block(), Block()), One()):
+            opt = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+            for _ in range(2):
+                opt.zero_grad()
+                net(x).pow(2).mean().backward()
+                opt.step()
+    """,
 }

@@ -262,3 +262,39 @@ def test_all_ranks_stop_without_a_traceback(tmp_path, option):
     assert "error[TS201]" in done.stderr
     assert done.returncode == (1 if option[0] == "--fail-fast" else 0)
     assert "step 10" not in done.stdout
+
+
+FORKING = """
+import sys
+
+import torch
+import torch.multiprocessing as mp
+
+
+def child():
+    weight = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for step in range(9):
+        h = weight.exp()
+        h.data.mul_(2)  # write
+        h.sum().backward()
+        optimizer.step()
+        print("step", step, flush=True)
+
+
+worker = mp.get_context("fork").Process(target=child)
+worker.start()
+worker.join()
+print("code", worker.exitcode)
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "steps"), [(("--fail-fast",), 0), (("--steps", "3"), 2)], ids=["fail-fast", "steps"]
+)
+def test_a_forked_child_stops_without_a_traceback(tmp_path, option, steps):
+    write(tmp_path, FORKING)
+    done = torchsan("run", *option, "train.py", cwd=tmp_path)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "error[TS201]" in done.stderr
+    assert done.stdout == "".join(f"step {number}\n" for number in range(steps)) + "code 0\n"

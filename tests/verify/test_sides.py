@@ -34,6 +34,34 @@ def test_one_dimension_alone_is_a_multiple_of_another() -> None:
     assert finding.spans[0].line == GroupedQueries.forward.__code__.co_firstlineno + 1
 
 
+class Shared(nn.Module):
+    """With more labels than rows the mean is of nothing, and no number."""
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        times = int(x.size(0) / labels.size(0))
+        return (x - labels.repeat(times)[:, None]).abs().mean()
+
+
+class Spread(nn.Module):
+    """No number for one row, in eager and in a capture."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.std(1)
+
+
+def test_a_number_where_the_model_has_none_is_a_frozen_size() -> None:
+    report = traced(Shared(), torch.rand(4), torch.rand(4))
+    assert [(f.code, f.spans[0].line) for f in report.findings] == [
+        ("TS304", Shared.forward.__code__.co_firstlineno + 1)
+    ]
+    assert "instead of nan" in report.captures[0].reason
+
+
+def test_no_number_in_both_is_no_difference() -> None:
+    report = torchsan.verify(Spread(), (torch.rand(2, 3),), methods=["jit.trace", "export"])
+    assert [c.outcome for c in report.captures] == ["faithful", "faithful"]
+
+
 class LongOnes(nn.Module):
     """The other side is far from the example, and the branch names it."""
 
@@ -111,6 +139,22 @@ def test_an_export_is_asked_which_sizes_it_refuses() -> None:
     assert "refuses an inner size of 1" in capture.checks.values()
     assert [(f.code, f.level) for f in report.findings] == [("TS304", "warning")]
     assert "size 1 is special to exporters" in report.findings[0].message
+
+
+class Scores(nn.Module):
+    """Both batches of 1 are broadcast in eager; an export has taken one for the other."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x / 3
+        return torch.matmul(x, y.transpose(0, 1))
+
+
+def test_a_refused_size_of_one_is_told_at_the_line_that_took_two_sizes_for_equal() -> None:
+    report = torchsan.verify(Scores(), (torch.rand(4, 4, 4, 4), torch.rand(4, 4, 4, 4)), methods=["export"])
+    assert "refuses size 1" in report.captures[0].checks.values()
+    assert [(f.code, f.spans[0].line) for f in report.findings] == [
+        ("TS304", Scores.forward.__code__.co_firstlineno + 2)
+    ]
 
 
 def _ways(x: int) -> int:

@@ -65,6 +65,20 @@ def test_sizes_are_changed_together_too() -> None:
     assert found["jit.trace"].outcome == "unfaithful"
 
 
+class PerPicture(nn.Module):
+    """After the loss has broadcast its inputs the tracer takes the first for what it was made into."""
+
+    def forward(self, images: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+        return nn.functional.mse_loss(made, images, reduction="sum") / images.size(0)
+
+
+def test_one_input_of_size_one_is_broadcast_in_a_trace_as_in_eager() -> None:
+    found = captures(PerPicture(), (torch.rand(3, 4), torch.rand(3, 4)), methods=["jit.trace", "export"])
+    assert found["jit.trace"].checks["images.shape[0] alone"] == "differs"
+    assert found["export"].outcome == "faithful"
+    assert "images.shape[0] alone" not in found["export"].checks
+
+
 class Shrinks(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.shape[1] >= 8 else x * 3

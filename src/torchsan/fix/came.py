@@ -59,11 +59,15 @@ class Came:
             if _meets(self.own(statement), region) and not self.to_node(statement):
                 return statement
         for node in ast.walk(self.source.tree):
-            for part in _conditional(node):
+            for part, last in _conditional(node):
                 if self._stays(node, part):
                     continue
-                bounds = (self.source.start(part), self.source.end(part))
-                if _meets(bounds, region) and not isinstance(part, ast.Constant) and not self.to(*bounds):
+                bounds = (self.source.start(part), self.source.end(last))
+                if (
+                    _meets(bounds, region)
+                    and not (part is last and isinstance(part, ast.Constant))
+                    and not self.to(*bounds)
+                ):
                     return part
         return None
 
@@ -78,17 +82,23 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _conditional(node: ast.AST) -> list[ast.expr]:
-    """Parts of an expression that are not computed each time the whole is."""
+def _conditional(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """Parts of an expression that are not computed each time the whole is, from their first node to their last.
+
+    A key and its value are computed together; a key that is but a name may have no instruction of its own.
+    """
+    if isinstance(node, ast.DictComp):
+        return [(node.key, node.value)]
+    parts: list[ast.expr] = []
     if isinstance(node, ast.IfExp):
-        return [node.body, node.orelse]
-    if isinstance(node, ast.BoolOp):
-        return node.values[1:]
-    if isinstance(node, ast.Lambda):
-        return [node.body]
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-        return [node.elt]
-    return [node.key, node.value] if isinstance(node, ast.DictComp) else []
+        parts = [node.body, node.orelse]
+    elif isinstance(node, ast.BoolOp):
+        parts = node.values[1:]
+    elif isinstance(node, ast.Lambda):
+        parts = [node.body]
+    elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        parts = [node.elt]
+    return [(part, part) for part in parts]
 
 
 def _meets(one: Range, other: Range) -> bool:

@@ -143,6 +143,7 @@ SnapshotForm = Literal[
     "returned",  # a buffer handed out by a call that a later call rewrites
     "alias",  # a second name of a tensor that is then written through the first
     "layers",  # one layer held several times
+    "default",  # one layer, made in a default argument, in several modules
     "momenta",  # two optimizers that step with one state
 ]
 
@@ -216,7 +217,7 @@ class OperandOverwritten:
 
     memory: Memory
     write: Write
-    form: Literal["operand", "exchange", "windows"]
+    form: Literal["operand", "exchange", "windows", "shifted"]
     first: Line | None = None
     difference: float = 0.0
 

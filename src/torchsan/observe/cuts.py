@@ -44,9 +44,7 @@ class CutFinder:
         sites = self.sites
 
         def detach(tensor: Any) -> Any:
-            kind = type(tensor)
-            plain = kind is torch.Tensor or kind is torch.nn.Parameter
-            if tensor.requires_grad if plain else _requires_grad(tensor):
+            if _requires_grad(tensor):
                 sites.add(site_of(sys._getframe(1)))
             return original(tensor)
 
@@ -155,8 +153,9 @@ class CutFinder:
 
 
 def _requires_grad(tensor: Any) -> bool:
-    """Without asking a subclass, whose answer may be anything."""
-    return is_tensor(tensor) and is_honest(type(tensor)) and tensor.requires_grad
+    """Without asking a subclass or a mode of the program's, whose answer may be anything."""
+    with torch._C.DisableTorchFunction():
+        return is_tensor(tensor) and is_honest(type(tensor)) and tensor.requires_grad
 
 
 def _text(warning: UserWarning) -> str:

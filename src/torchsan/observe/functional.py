@@ -15,19 +15,21 @@ from torchsan.model.parallel_events import ResultDropped
 from torchsan.observe import expressions as syntax
 from torchsan.observe.imports import when_imported
 from torchsan.observe.recorder import Recorder, shield
-from torchsan.observe.sites import OURS, TORCH, USER, frame_place, kind_of
+from torchsan.observe.sites import OURS, TORCH, USER, Site, frame_place, kind_of
 
 # The modules whose functions leave their argument alone. `reduce_scatter`, `all_to_all` and `_all_gather_base` of the
 # first one are given where to write.
 FUNCTIONAL = (os.path.join("distributed", "nn", "functional.py"), "_functional_collectives.py")
 INTO = ("reduce_scatter", "all_to_all", "all_to_all_single", "_all_gather_base")
 LOOKS = 3
+VISITS = 64
 
 
 class FunctionalResults:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._looks: dict[Any, int] = {}
+        self._visits: dict[Site, int] = {}
 
     def install(self) -> None:
         when_imported(distributed.FUNCTIONAL, self._imported)
@@ -47,8 +49,15 @@ class FunctionalResults:
         return __new__
 
     @shield
-    def called(self, frame: FrameType | None) -> None:
-        """A collective begins below this frame: is it that of a function whose result the program drops?"""
+    def called(self, frame: FrameType | None, site: Site | None = None) -> None:
+        """A collective begins below this frame: is it that of a function whose result the program drops?
+
+        FSDP alone makes dozens in a step, each deep in frames of torch's: a line is asked so often and no more.
+        """
+        if site is not None:
+            visits = self._visits[site] = self._visits.get(site, 0) + 1
+            if visits > VISITS:
+                return
         function: FrameType | None = None
         while frame is not None and kind_of(frame.f_code) in (TORCH, OURS):
             if kind_of(frame.f_code) == TORCH:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from torchsan.model.events import Memory
-from torchsan.observe.objects import attributes_of, is_a, is_tensor, items_of, module_of, tensors_of
+from torchsan.observe.objects import attributes_of, entries_of, is_a, is_tensor, items_of, module_of, tensors_of
 from torchsan.observe.sites import user_frames
 from torchsan.observe.tensors import memory_of, shape_of
 
@@ -35,8 +35,8 @@ def local_names(frame: FrameType) -> dict[str, Any]:
     names = frame.f_locals
     if sys.version_info >= (3, 13) and type(names) is _FrameLocals:
         return dict(names)
-    # The body of a class runs in whatever its metaclass prepared.
-    copied: dict[str, Any] = dict(dict.items(names)) if is_a(names, dict) else {}
+    # The body of a class runs in whatever its metaclass prepared, and names in a module may be of any class.
+    copied: dict[str, Any] = dict(entries_of(names))
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         names.clear()  # a plain dictionary, made by the interpreter
     return copied
@@ -49,7 +49,7 @@ def variables(frames: Iterable[FrameType]) -> Iterator[tuple[str, Any]]:
         last = frame
         yield from local_names(frame).items()
     if last is not None:
-        yield from ((name, value) for name, value in list(dict.items(last.f_globals)) if not name.startswith("__"))
+        yield from ((name, value) for name, value in entries_of(last.f_globals) if not name.startswith("__"))
 
 
 def _modules_in(name: str, value: Any) -> Iterator[tuple[str, torch.nn.Module]]:

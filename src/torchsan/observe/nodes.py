@@ -197,14 +197,18 @@ def _stale(node: Any, what: str, message: str) -> Saved:
 
 
 def tensor_behind(saved: Saved) -> torch.Tensor | None:
-    """The tensor of a stale value. Torch hands it over only to a hook; the hook keeps refusing afterwards."""
+    """The tensor of a stale value. Torch hands it over only to a hook; the hook keeps refusing afterwards.
+
+    The node keeps its hooks, through torch, where no collector looks: they must hold neither the node nor the tensor.
+    """
     taken: list[torch.Tensor] = []
+    message = saved.message
 
     def pack(tensor: torch.Tensor) -> None:
         taken.append(tensor)
 
     def unpack(_: None) -> torch.Tensor:
-        raise RuntimeError(saved.message)
+        raise RuntimeError(message)
 
     if is_custom(saved.node):
         raw = saved.node._raw_saved_tensors[int(saved.what)] if saved.what.isdigit() else None
@@ -221,7 +225,9 @@ def tensor_behind(saved: Saved) -> torch.Tensor | None:
             raw.register_hooks(pack, unpack)
         except RuntimeError:
             continue
-    return next((t for t in taken if t._version == saved.current), taken[0] if taken else None)
+    found = next((t for t in taken if t._version == saved.current), taken[0] if taken else None)
+    taken.clear()
+    return found
 
 
 def is_released(node: Any) -> bool:

@@ -25,6 +25,8 @@ _HARMLESS = {
     *("__new__", "__repr__", "__str__", "__reduce__", "__reduce_ex__", "__deepcopy__", "__init_subclass__"),
     *("__parameters__", "__orig_bases__", "__static_attributes__", "__firstlineno__", "__match_args__"),
 }
+# The dictionaries of a module whose entries its user knows as attributes.
+MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 MAX_KINDS = 10_000
 _tensor_kinds: dict[int, tuple[type, bool]] = {}
 
@@ -73,7 +75,7 @@ def _leaves_alone(kind: type) -> bool:
         module = members.get("__module__")
         if type(module) is str and module.partition(".")[0] == "torch":
             continue
-        if any(name in plain and name not in _HARMLESS for name in members) or "__getattr__" in members:
+        if any(name in plain and name not in _HARMLESS for name, _ in members_of(cls)) or "__getattr__" in members:
             return False
     return False
 
@@ -82,6 +84,11 @@ def class_members(cls: type) -> Mapping[str, Any]:
     """`vars(cls)`, whatever the metaclass does."""
     members: Mapping[str, Any] = _type_members(cls)
     return members
+
+
+def members_of(cls: type) -> list[tuple[str, Any]]:
+    """The members of a class under plain names, of which a class may have others as well."""
+    return [(name, value) for name, value in list(class_members(cls).items()) if type(name) is str]
 
 
 def class_attribute(cls: type, name: str) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch._ops
+import torch.overrides
 
 from torchsan import compat
 from torchsan.observe.clock import clock
@@ -16,6 +17,7 @@ from torchsan.observe.constructors import layer_site
 from torchsan.observe.guards import guards
 from torchsan.observe.hurry import STEP, Visited, method_in_a_hurry, named_like
 from torchsan.observe.ledger import Written
+from torchsan.observe.objects import module_of
 from torchsan.observe.outs import OutFinder
 from torchsan.observe.sites import Site, is_compilers, site_of
 from torchsan.observe.tensors import memory_of
@@ -45,6 +47,8 @@ class PatchedWrites:
         # The same by instruction, for lines that write directly: these can be noted in a hurry.
         self._direct: dict[tuple[int, int], Visited] = {}
         self._schemas: dict[int, tuple[Any, list[tuple[int, str]]]] = {}
+        # The program's own modes that see every call of torch's: what is noted in a hurry asks the tensor.
+        self._modes = 0
 
     def install(self) -> None:
         patches = self.recorder.patches
@@ -60,6 +64,8 @@ class PatchedWrites:
             patches.set(torch.Tensor, name, property(slot.__get__, self._setter(name, slot.__set__), slot.__delete__))
         for kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
             patches.set(kind, "__call__", self._op(kind.__call__))
+        patches.set(torch.overrides, "_push_mode", self._pushing(torch.overrides._push_mode))
+        patches.set(torch.overrides, "_pop_mode", self._popping(torch.overrides._pop_mode))
         # `F.normalize(…, out=…)`, and so spectral norm, ends in this call.
         self._watch_out(torch, "div")
         self.outs.install(patches)
@@ -77,6 +83,24 @@ class PatchedWrites:
     def close(self) -> None:
         if self._nothing_direct in guards.listeners:
             guards.listeners.remove(self._nothing_direct)
+
+    def _pushing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
+        def _push_mode(mode: Any) -> None:
+            if not _is_torchs(mode):
+                self._modes += 1
+                self._nothing_direct()
+            original(mode)
+
+        return _push_mode
+
+    def _popping(self, original: Callable[[], Any]) -> Callable[[], Any]:
+        def _pop_mode() -> Any:
+            mode = original()
+            if not _is_torchs(mode):
+                self._modes = max(0, self._modes - 1)
+            return mode
+
+        return _pop_mode
 
     def _watch_out(self, owner: Any, name: str) -> None:
         original = getattr(owner, name)
@@ -173,23 +197,35 @@ class PatchedWrites:
         if not self.recorder.active or self.recorder.paused or inside_step(frame.f_code) or is_compilers(frame.f_code):
             return None
         try:
-            before = clock.now()
-            found = [(tensor, memory) for tensor in written if (memory := memory_of(tensor)) is not None]
-            if not found:
-                return None
-            visited = self._visit(frame)
-            exposure, token = self.sensor.exposure, None
-            notes = [
-                (tensor, memory, exposure.before_write(memory, tensor, before) if exposure.exposed else None)
-                for tensor, memory in found
-            ]
-            if worth_a_look(visited.count) or self.sensor.aliases.follows(visited.site, visited.count - 1):
-                token = self.sensor.look(name, visited.site, written, args, frame, visited.count, kwargs, original)
-            self._hurry(visited)
-            return visited.site, before, notes, token, frame
+            with torch._C.DisableTorchFunction():  # our questions are not for modes and subclasses to see
+                return self._noted(name, original, written, args, kwargs, frame)
         except Exception as error:
             self.recorder.give_up(error)
             return None
+
+    def _noted(
+        self,
+        name: str,
+        original: Callable[..., Any],
+        written: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        frame: FrameType,
+    ) -> Any:
+        before = clock.now()
+        found = [(tensor, memory) for tensor in written if (memory := memory_of(tensor)) is not None]
+        if not found:
+            return None
+        visited = self._visit(frame)
+        exposure, token = self.sensor.exposure, None
+        notes = [
+            (tensor, memory, exposure.before_write(memory, tensor, before) if exposure.exposed else None)
+            for tensor, memory in found
+        ]
+        if worth_a_look(visited.count) or self.sensor.aliases.follows(visited.site, visited.count - 1):
+            token = self.sensor.look(name, visited.site, written, args, frame, visited.count, kwargs, original)
+        self._hurry(visited)
+        return visited.site, before, notes, token, frame
 
     def _visit(self, frame: FrameType) -> Visited:
         site = site_of(frame)
@@ -200,7 +236,7 @@ class PatchedWrites:
             visited.count += 1 + visited.span - visited.left
             visited.pass_until(0)
         itself = site.library is None and site.code is frame.f_code and site.lasti == frame.f_lasti
-        if itself and not guards.on and not clock.threaded:
+        if itself and not guards.on and not clock.threaded and not self._modes:
             self._direct[id(frame.f_code), frame.f_lasti] = visited
         return visited
 
@@ -220,23 +256,32 @@ class PatchedWrites:
             visited.before = -1
 
     def _after(self, name: str, noted: Any) -> None:
-        site, before, notes, token, frame = noted
         try:
-            maker = layer_site(frame) if site.library is not None else None
-            for tensor, memory, silent in notes:
-                write = Written(before, site, name, _version_of(tensor), "op", maker=maker)
-                self.recorder.ledger.log.add(memory, write)
-                now = memory_of(tensor)
-                if now != memory and now is not None:
-                    # `set_` and its kin: whoever saved the tensor finds the new memory.
-                    self.recorder.ledger.log.add(now, write)
-                    self._memory_replaced()
-                if silent is not None:
-                    self.sensor.exposure.after_write(memory, tensor, silent, write._replace(kind="data"))
+            with torch._C.DisableTorchFunction():
+                self._log(name, *noted)
         except Exception as error:
             self.recorder.give_up(error)
+        token = noted[3]
         if token is not None:
             self.sensor.looked(token)
+
+    def _log(self, name: str, site: Site, before: int, notes: list[Any], _token: Any, frame: FrameType) -> None:
+        maker = layer_site(frame) if site.library is not None else None
+        for tensor, memory, silent in notes:
+            write = Written(before, site, name, _version_of(tensor), "op", maker=maker)
+            self.recorder.ledger.log.add(memory, write)
+            now = memory_of(tensor)
+            if now != memory and now is not None:
+                # `set_` and its kin: whoever saved the tensor finds the new memory.
+                self.recorder.ledger.log.add(now, write)
+                self._memory_replaced()
+            if silent is not None:
+                self.sensor.exposure.after_write(memory, tensor, silent, write._replace(kind="data"))
+
+
+def _is_torchs(mode: Any) -> bool:
+    """`with torch.device(…)` and its kin look at nothing."""
+    return module_of(mode).partition(".")[0] == "torch"
 
 
 def _version_of(tensor: Any) -> int:

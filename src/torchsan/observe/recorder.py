@@ -299,12 +299,16 @@ def _brief(error: BaseException) -> str:
 
 
 def shield(method: Callable[..., Any]) -> Callable[..., Any]:
-    """For sensors' methods: an error inside makes the recorder step aside, never the program fail."""
+    """For sensors' methods: an error inside makes the recorder step aside, never the program fail.
+
+    What is asked of tensors inside is not for the program's own modes and subclasses to see.
+    """
 
     @functools.wraps(method)
     def shielded(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return method(self, *args, **kwargs)
+            with torch._C.DisableTorchFunction():
+                return method(self, *args, **kwargs)
         except Exception as error:
             self.recorder.give_up(error)
             return None

@@ -112,8 +112,9 @@ class StepHooks:
             return
         held = compat_compile.hold()  # a compiled step would have what we make here compiled as well
         try:
-            for listener in listeners:
-                listener(step)
+            with torch._C.DisableTorchFunction():  # gradients are asked for, of parameters of any class
+                for listener in listeners:
+                    listener(step)
         except Exception as error:
             self._give_up(error)
         finally:

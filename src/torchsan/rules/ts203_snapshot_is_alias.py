@@ -110,6 +110,7 @@ def _message(event: AliasedSnapshot) -> str:
         "itself": f"{name} and {other} are one memory, which is written onto itself: nothing is restored or averaged",
         "returned": f"{name} is the buffer that {other} writes again: the call replaces what an earlier one returned",
         "alias": f"{name} is a second name of {other}, not a copy: the write to the one changes the other",
+        "default": f"{name} is {other} itself, the default of an argument: every step moves both",
         "momenta": f"{name} has the state of {other} as its own, not a copy: both optimizers move it",
         "layers": f"{name} holds one layer {event.entries} times: all its entries share their weights",
         "state_dict": f"{name} shares memory with the {event.other or 'model'}, and "
@@ -128,6 +129,7 @@ TAKEN = {
     "returned": "returned here: no copy is made",
     "alias": "a second name is given here, no copy is made",
     "layers": "one layer is put here several times",
+    "default": "made here, once for all calls",
     "momenta": "loaded here: no tensor is copied",
 }
 USED = {
@@ -148,6 +150,7 @@ WHY = {
     "returned": "a function that fills and returns one buffer hands out the same memory every time",
     "alias": "assignment binds a name; both names lead to one tensor, and an in-place op changes it for both",
     "momenta": "Optimizer.load_state_dict() keeps the tensors that it is given",
+    "default": "a default is made once, when the function is defined: who is built without one has that layer",
     "layers": "`[layer] * n` repeats the reference, not the layer",
 }
 COPY = (idea("copy: .clone(), or .copy() of an array"),)
@@ -162,5 +165,6 @@ FIXES_BY_FORM: dict[str, tuple[Fix, ...]] = {
     "returned": (idea("return a copy: return self.buffer.clone()"), *COPY),
     "alias": COPY,
     "momenta": (idea("copy it: load_state_dict(copy.deepcopy(other.state_dict()))"),),
+    "default": (idea("use None as the default, and make the layer inside the function"),),
     "layers": (idea("make a layer for each entry: [make_layer() for _ in range(n)]"),),
 }

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchsan.check.facts import stated
 from torchsan.model import Finding, Span
 from torchsan.model.events import OperandOverwritten
 from torchsan.rules import finding
@@ -28,19 +29,17 @@ LEVEL = "error"
 BAD = """
 import torch
 
-h = torch.arange(8.0).reshape(2, 2, 2)
-a = torch.ones(2, 2, 2)
-torch.bmm(a, h, out=h)  # <- TS210
-print(h)
+x = torch.arange(12.0).reshape(3, 4)
+x[:, 1:] = x[:, :-1]  # <- TS210
+print(x)
 """
 
 GOOD = """
 import torch
 
-h = torch.arange(8.0).reshape(2, 2, 2)
-a = torch.ones(2, 2, 2)
-h = torch.bmm(a, h)
-print(h)
+x = torch.arange(12.0).reshape(3, 4)
+x[:, 1:] = x[:, :-1].clone()
+print(x)
 """
 
 FIXES = (("mutated", "fresh_result"),)
@@ -72,6 +71,15 @@ def judge(event: Any, history: Any) -> Finding | None:
             why="slices and unfold give views: a window finds what the change of the one before has left",
             fixes=(idea("change copies of the windows: .clone(), or an op that makes a new tensor"),),
         )
+    if event.form == "shifted":
+        spans += event.write.line.spans("mutated", "reads what it has just written", primary=True)
+        return finding(
+            globals(),
+            f"elements of {name} are moved along inside of it: torch refuses this, or smears the first ones",
+            spans,
+            why="both sides are views of one memory, which overlap; torch copies them in no order one can rely on",
+            fixes=(idea("copy what is moved: x[1:] = x[:-1].clone()"),),
+        )
     spans += event.write.line.spans("mutated", "written here while it is read", primary=True)
     return finding(
         globals(),
@@ -80,3 +88,7 @@ def judge(event: Any, history: Any) -> Finding | None:
         why=f"the same op on copies of its operands differs by up to {event.difference:.3g}",
         fixes=(idea("give the result memory of its own, without out="),),
     )
+
+
+def check(fact: Any, flow: Any) -> Finding | None:
+    return stated(judge(fact.event, flow), fact)

@@ -194,7 +194,8 @@ def checks_of(trial: Trial, truth: Truth) -> dict[str, str]:
     if trial.captured is None:
         return {"captured": "fails"}
     checks = {"captured": _how(trial.captured)}
-    sizes = dict.fromkeys(variant.dimension for variant, _ in truth.pairs if variant.kind == "size")
+    variants = [*(variant for variant, _ in truth.pairs), *(found.variant for found in trial.counterexamples.values())]
+    sizes = dict.fromkeys(variant.dimension for variant in variants if variant.kind == "size")
     columns = ["values", *sizes, "arguments", "calls", "seed", "mode", "dtype", "effects"]
     for column in columns:
         found = trial.counterexamples.get(column) or (

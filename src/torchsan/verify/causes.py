@@ -50,7 +50,7 @@ class CauseFinder:
     def find(self, found: Counterexample, captured: Captured) -> Cause:
         """What was proved to be the cause; else where the two part."""
         if found.variant.only_size_one and found.got.error is not None and captured.dynamic is not None:
-            return replace(self.nowhere(), only_size_one=True)
+            return self._size_one(found, captured)
         if found.variant.left_out:
             # The recordings are of calls with all arguments: they say nothing of this one.
             return self.nowhere()
@@ -62,6 +62,14 @@ class CauseFinder:
                 if cause is not None:
                     return cause
         return self.nowhere()
+
+    def _size_one(self, found: Counterexample, captured: Captured) -> Departure:
+        """The line at which two sizes were taken for equal, which a size of 1 need not be where it is broadcast."""
+        with contextlib.suppress(Exception, SystemExit):
+            guard = violated_guard(self.subject, captured, found.variant.leaves(self.subject))
+            if guard is not None:
+                return Departure(guard.place, guard.text, only_size_one=True, is_operation=True)
+        return replace(self.nowhere(), only_size_one=True)
 
     def _looks(self, imitation: Imitation) -> list[Callable[[Imitation], Cause | None]]:
         """Where to look, the likeliest first."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from torchsan.model.capture_events import LiveChange
-from torchsan.verify.compare import Difference, difference, made_tensors
+from torchsan.verify.compare import Difference, difference, is_finite, made_tensors
 from torchsan.verify.compiled import CompiledFacts
 from torchsan.verify.departure import both_steps, frozen_dtype
 from torchsan.verify.distribution import Uncomparable, distribution_difference, draws
@@ -23,6 +23,8 @@ from torchsan.verify.subject import Outcome, attributes_of, identical, tensors_o
 from torchsan.verify.timing import OutOfTime, now, ran_out
 from torchsan.verify.truth import Truth
 from torchsan.verify.variants import Variant
+
+MOST_NOT_FINITE = 8
 
 
 @dataclass(frozen=True)
@@ -131,9 +133,23 @@ def try_method(method: str, truth: Truth, deadline: float) -> Trial:
     trial.changes += attribute_changes(attributes, attributes_of(model))
     if trial.captured is not None:
         check(trial, truth, deadline)
+        _check_not_finite(trial, truth, deadline)
         _check_refused(trial, truth, deadline)
         _check_other_sides(trial, truth, deadline)
     return trial
+
+
+def _check_not_finite(trial: Trial, truth: Truth, deadline: float) -> None:
+    """Sizes at which eager's result is no number: a capture that has one there goes by the sizes of its example."""
+    for variant, want in truth.not_finite[:MOST_NOT_FINITE]:
+        if now() >= deadline:
+            return
+        if _says_nothing_new(trial, variant) or _is_part_of_the_capture(trial, truth, variant):
+            continue
+        with contextlib.suppress(OutOfTime, Uncomparable):
+            found = _confirmed(trial, truth, variant, want)
+            if found is not None and found.difference.kind == "values" and is_finite(found.got):
+                trial.counterexamples[variant.column] = found
 
 
 def _check_refused(trial: Trial, truth: Truth, deadline: float) -> None:
@@ -211,7 +227,7 @@ def _is_part_of_the_capture(trial: Trial, truth: Truth, variant: Variant) -> boo
     if variant.left_out and trial.captured.fixes_arguments:
         trial.fixed_arguments = True
         return True
-    if variant.only_size_one and trial.captured.dynamic is not None and truth.sizes.beyond_two(variant.dimension):
+    if variant.only_size_one and trial.captured.dynamic is not None and _is_no_length(truth, variant.dimension):
         # Exporters take a size of 1 for another kind of input; only for batches and lengths is that worth a word.
         return True
     if variant.kind == "mode" and not truth.subject.model.training and trial.captured.fixes_mode:
@@ -219,6 +235,10 @@ def _is_part_of_the_capture(trial: Trial, truth: Truth, variant: Variant) -> boo
         trial.kept_mode = True
         return True
     return False
+
+
+def _is_no_length(truth: Truth, dimension: str) -> bool:
+    return truth.sizes.beyond_two(dimension) or truth.sizes.only_broadcasts(dimension)
 
 
 def _confirmed(trial: Trial, truth: Truth, variant: Variant, want: Outcome) -> Counterexample | None:

@@ -77,6 +77,10 @@ class Sizes:
         """Whether a dimension is neither a batch nor a length, by convention the first two of an input."""
         return any(d.label == label and all(dim > 1 for _, dim in d.axes) for d in self.dimensions)
 
+    def only_broadcasts(self, label: str) -> bool:
+        """Whether what was varied is no dimension: eager takes nothing but a size of 1 there, by broadcasting."""
+        return all(d.label != label for d in self.dimensions)
+
     def learn(self, subject: Subject) -> None:
         """Dimensions that nobody found by trying, but that the given inputs vary."""
         known = {(leaf, dim) for leaf, dims in self.varying().items() for dim in dims}
@@ -247,12 +251,22 @@ class Finder:
         for dimension in list(self.sizes.dimensions):
             if dimension.size > 1 and not dimension.units:
                 for leaf in sorted({leaf for leaf, _ in dimension.axes}):
-                    self._keep(self._alone(leaf, parts_alone(self.subject, dimension)), set())
+                    parts = [part for part in parts_alone(self.subject, dimension) if part.axes[0][0] == leaf]
+                    alone = self._alone(parts)
+                    self._keep(alone, set())
+                    if alone is None:
+                        self._broadcast(parts)
 
-    def _alone(self, leaf: int, parts: list[Dimension]) -> Dimension | None:
+    def _broadcast(self, parts: list[Dimension]) -> None:
+        """One input of size 1 where the others keep theirs: no dimension, but what eager makes of it counts."""
+        for alone in parts:
+            if self.attempt(alone, 1):
+                return
+
+    def _alone(self, parts: list[Dimension]) -> Dimension | None:
         """As many of the axes of one input as may vary without the others, by one or, as grouped heads, by whole
         multiples."""
-        for alone in (part for part in parts if part.axes[0][0] == leaf):
+        for alone in parts:
             size = alone.size
             wanted = ((size + 1,), (size * 2, size // 2))
             for sizes in wanted:

@@ -52,6 +52,8 @@ class Truth:
         self.deadline = deadline
         self.pairs: list[tuple[Variant, Outcome]] = []
         self.sizes = Sizes()
+        # Sizes at which what eager gives is no number, such as the mean of nothing: an answer all the same.
+        self.not_finite: list[tuple[Variant, Outcome]] = []
         self.rejected = 0
         self.seconds = 0.0
         self.finite = True
@@ -123,6 +125,8 @@ class Truth:
             return None
         if outcome.error is not None or (self.finite and not is_finite(outcome)):
             self.rejected += 1
+            if outcome.error is None and variant.dimension:
+                self.not_finite.append((variant, outcome))
             return None
         return outcome
 

@@ -82,6 +82,32 @@ def test_a_block_tells_what_it_left_out(process):
     assert schedule.Schedule().remark == ""
 
 
+MANY_WRITES = """
+import torch
+
+kept = [torch.zeros(3) for _ in range(2000)]
+for turn in range(1500):
+    kept[turn % 7].add_(1.0)
+    kept[turn % 5].mul_(0.5)
+"""
+
+
+def test_the_report_says_that_the_share_is_used_up(process, monkeypatch, watch_program):
+    monkeypatch.setattr(schedule, "FOR_A_LINE", 0.0)
+    notes = watch_program(MANY_WRITES).report.notes
+    assert ["used up its share of the time" in note for note in notes] == [True]
+
+
+def test_looks_of_a_run_keep_to_their_time(process, monkeypatch, watch_program):
+    monkeypatch.setattr(schedule, "FOR_A_LINE", 0.005)
+    began = time.process_time()
+    share = Share(0.0, 0.01, started=began)
+    monkeypatch.setattr(schedule, "_share", share)
+    watch_program(MANY_WRITES)
+    longest = 0.1  # a look that is begun is ended
+    assert 0 < share.spent + process.spent <= process.allowance + share.share * (time.process_time() - began) + longest
+
+
 def test_nothing_is_earned_outside_of_a_block(monkeypatch):
     monkeypatch.undo()
     share = Share(allowance=0.0, share=0.1, started=0.0)

@@ -86,6 +86,12 @@ def _added(nodes: list[ast.AST], program: Program) -> dict[str, int]:
     return found
 
 
+def _by_sizes(call: ast.Call) -> bool:
+    """`x.view(n, 4)`, `x.view(-1)`: an array is viewed as another kind of number."""
+    numbers = [ast.unparse(part).lstrip("-").isdigit() for part in call.args]
+    return any(numbers) and isinstance(call.func, ast.Attribute) and call.func.attr == "view"
+
+
 def _shown_by(node: ast.AST, added: dict[str, int], program: Program) -> str:
     """The name that an expression shows to be a tensor's."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in _ATTRIBUTES:
@@ -95,7 +101,7 @@ def _shown_by(node: ast.AST, added: dict[str, int], program: Program) -> str:
     called = node.func
     if isinstance(called.value, ast.Name) and called.value.id not in program.imports:
         name = called.value.id
-        proves = called.attr in only_tensors_have() and called.attr not in _ARRAYS_HAVE
+        proves = called.attr in only_tensors_have() and (called.attr not in _ARRAYS_HAVE or _by_sizes(node))
         if proves or (node.lineno < added.get(name, 0) and called.attr in _IF_WRITTEN):
             return name
     if not node.args or not isinstance(node.args[0], ast.Name) or called.attr in _TAKES_ANYTHING:

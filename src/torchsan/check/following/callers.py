@@ -204,6 +204,23 @@ def _use(
     return Use.HANDED_ON if given.id in arguments and not bound else Use.FRESH
 
 
+def gives_what_is_kept(owner: str, index: int, project: Project) -> bool:
+    """Whether a method gives `Owner.apply` an attribute of its object, of which each call gets the same.
+
+    A parameter is left to the graph: its layer mostly runs once for each of them.
+    """
+    for path, text in project.mentions(owner)[:MOST_FILES]:
+        if len(text) > MOST_TEXT or f"{owner}.apply(" not in text:
+            continue
+        for node in ast.walk(_tree(path, f"{owner}.apply")):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == f"{owner}.apply" and index < len(node.args):
+                given = node.args[index]
+                kept = isinstance(given, ast.Attribute) and _is_self(given)
+                if kept and f"self.{given.attr} = nn.Parameter" not in text:  # type: ignore[attr-defined]
+                    return True
+    return False
+
+
 def _kept_by_object(function: ast.AST, name: str) -> bool:
     """Whether a name is another one for what an object keeps: `state = self.state[p]`, `for g in self.groups`.
 

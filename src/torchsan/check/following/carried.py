@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchsan.check.facts import Fact
+from torchsan.check.following.callers import gives_what_is_kept
 from torchsan.check.following.evaluation import keeps_gradients, trained
 from torchsan.check.following.machine import Machine
 from torchsan.check.following.options import taken
@@ -53,9 +54,26 @@ def carried(fact: Fact, root: FunctionInfo | None, program: Program, project: Pr
         Evidence.FOLLOWED: lambda: not any(run.speaks_against(fact) for run in runs),
         Evidence.TAKEN: lambda: taken(fact.inside, around, project),
         Evidence.TRAINED: lambda: root is None or leads(root, project),
-        Evidence.TWICE: lambda: project is None or bool(project.mentions("retain_graph")),
+        Evidence.TWICE: lambda: (
+            project is None or bool(project.mentions("retain_graph")) or _outlives(fact, root, project)
+        ),
     }
     return replace(fact, certainty=certainty(_claim(fact.event), shown))
+
+
+def _walked_twice(fact: Fact, root: FunctionInfo | None, project: Project) -> bool:
+    return bool(project.mentions("retain_graph")) or _outlives(fact, root, project)
+
+
+def _outlives(fact: Fact, root: FunctionInfo | None, project: Project) -> bool:
+    """Whether what a custom backward writes is kept by an object: every call of `apply` saves the same tensor."""
+    memory = getattr(fact.event, "memory", None)
+    owner = root.owner if root is not None else None
+    forward = owner.methods.get("forward") if owner is not None else None
+    if owner is None or forward is None or memory is None:
+        return False
+    names = [a.arg for a in forward.node.args.args][1:]
+    return memory.name in names and gives_what_is_kept(owner.name, names.index(memory.name), project)
 
 
 def _claim(event: object) -> Claim:

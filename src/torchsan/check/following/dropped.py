@@ -100,10 +100,10 @@ def _subject(call: ast.Call, inside: ast.AST, program: Program) -> ast.expr | No
         return call.args[0] if row is not None and name in changing() and call.args else None
     if _names_no_tensor(call.func.value, program) or name not in only_tensors_have() or name not in changing():
         return None
-    return call.func.value if name in _SURELY_TORCH or _is_tensor(call.func.value, inside, program) else None
+    return call.func.value if name in _SURELY_TORCH or is_tensor(call.func.value, inside, program) else None
 
 
-def _is_tensor(node: ast.expr, inside: ast.AST, program: Program) -> bool:
+def is_tensor(node: ast.expr, inside: ast.AST, program: Program) -> bool:
     """Whether a function shows that a name is a tensor: by where it comes from, or by what else it is asked."""
     return isinstance(node, ast.Name) and any(_tells(other, node.id, program) for other in ast.walk(inside))
 

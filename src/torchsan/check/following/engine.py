@@ -17,6 +17,9 @@ from torchsan.check.following.machine import CallCutShort, PathEnded
 from torchsan.check.following.oracle import paths
 from torchsan.check.following.owned import OwnedWrites
 from torchsan.check.following.ranks import rank_facts
+from torchsan.check.following.second_names import second_names
+from torchsan.check.following.shifted import shifted
+from torchsan.check.following.wanted import asked_for
 from torchsan.check.modelling.values import (
     Class,
     Function,
@@ -68,6 +71,12 @@ def facts_of(program: Program, chosen: Suspects | None = None) -> list[Fact]:
                 found[fact.key] = fact
     if chosen is None or chosen.dropped:
         for fact in dropped_results(program):
+            found.setdefault(fact.key, fact)
+    if chosen is None or chosen.renamed:
+        for fact in second_names(program):
+            found.setdefault(fact.key, fact)
+    if chosen is None or chosen.shifted:
+        for fact in shifted(program):
             found.setdefault(fact.key, fact)
     if chosen is None or chosen.ranks:
         for fact in rank_facts(program):
@@ -241,6 +250,7 @@ def _arguments(
     defaults = dict(zip((a.arg for a in positional[::-1]), spec.defaults[::-1], strict=False))
     defaults.update({a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None})
     shared = {a.arg for a, d in zip(positional[::-1], spec.defaults[::-1], strict=False) if isinstance(d, ast.Call)}
+    wanted = "" if config else asked_for(info, interpreter.home, interpreter.project)
     for argument in names:
         if argument.arg in shared:
             continue
@@ -258,6 +268,8 @@ def _arguments(
         if not text and not config:
             tensor.sure = argument.arg in used_as_tensors(info)
         tensor.other = not text and argument.arg in used_as_containers(info)
+        if argument.arg == wanted:
+            tensor.grad = Grad.YES
         tensor.likely = not text and not config and (interpreter.home.only_torch or info.name == "forward")
         made[argument.arg] = tensor
     if spec.vararg is not None and not config:

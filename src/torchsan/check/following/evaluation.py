@@ -7,7 +7,7 @@ import os
 import re
 from functools import lru_cache
 
-from torchsan.check.reading.program import FunctionInfo
+from torchsan.check.reading.program import ClassInfo, FunctionInfo
 from torchsan.check.reading.project import Project, text_of
 from torchsan.model.source import real_path
 
@@ -26,6 +26,8 @@ _CALLED_BY_ALL = re.compile(
 # The file's own statements, and where programs begin.
 ENTRIES = frozenset({"", "main"})
 _OFF = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False")
+# Bases that tell nothing of who calls the methods of a class, or that keep no gradients.
+_SAY_NOTHING = ("torch.nn.", "torch.optim.", "torch.utils.", "abc.", "enum.", "typing.", "collections.", "threading.")
 _GRADIENTS_OFF = re.compile(r"^torch\.(?:autograd\.)?set_grad_enabled\(False\)", re.M)
 
 
@@ -38,9 +40,9 @@ def trained(info: FunctionInfo, project: Project | None) -> bool:
         return True
     if not trains(project):
         return False
-    return not waits_for_a_caller(info) or _led_to(
-        info.name, info.program.path if info.program else "", project, free=info.owner is None
-    )
+    if not waits_for_a_caller(info) or called_by_its_base(info, project):
+        return True
+    return _led_to(info.name, info.program.path if info.program else "", project, free=info.owner is None)
 
 
 def keeps_gradients(info: FunctionInfo, project: Project | None) -> bool:
@@ -51,10 +53,42 @@ def keeps_gradients(info: FunctionInfo, project: Project | None) -> bool:
 
 
 def trains(project: Project) -> bool:
-    """Whether anything in a tree is trained, or at least nothing in it only evaluated."""
+    """Whether anything in a tree is trained, or at least nothing in it only evaluated.
+
+    A package of layers has no training loop of its own: where it gives them their first weights, others train them.
+    """
     if any(project.mentions(word) for word in ("backward", "training_step", "optim", "Trainer")):
         return True
+    if project.installed and project.mentions("init"):
+        return True
     return not any(project.mentions(word) for word in ("no_grad", "inference_mode", "eval"))
+
+
+def called_by_its_base(info: FunctionInfo, project: Project) -> bool:
+    """Whether a method is there for a base outside of the tree to be called: nobody in the tree calls one by its name.
+
+    `_call` of a `torch.distributions.Transform`, say. Where several classes have one, it is how they are used.
+    """
+    if info.owner is None or _FOR_USE.search(info.name) or not _from_outside(info.owner, project):
+        return False
+    # What a class calls of itself, or of the one below, is its own affair.
+    called = re.compile(rf"(?<!self)(?<!super\(\))\.{re.escape(info.name)}\(")
+    speak = [text for path, text in project.mentions(info.name)[:MOST_FILES] if "test" not in os.path.basename(path)]
+    return not any(called.search(text) for text in speak)
+
+
+def _from_outside(owner: ClassInfo, project: Project, hops: int = 0) -> bool:
+    """Whether a class is built on one of a package, other than those that say nothing of how they are used."""
+    for base in owner.bases:
+        found = project.find(base)
+        if found is None and "." in base and not base.startswith(_SAY_NOTHING):
+            return True
+        made = found[1] if found is not None else None
+        if found is not None and isinstance(made, ast.ClassDef) and hops < MOST_HOPS:
+            above = ClassInfo(made.name, made, tuple(found[0].dotted(b) for b in made.bases))
+            if _from_outside(above, project, hops + 1):
+                return True
+    return False
 
 
 def waits_for_a_caller(info: FunctionInfo) -> bool:
@@ -84,6 +118,12 @@ def _is_trained(path: str, name: str, hops: int, project: Project) -> bool:
         return True
     # Everybody calls `forward`, and by another name; other methods are looked for by theirs.
     return hops < MOST_HOPS and name != "" and _led_to(name, path, project, hops + 1)
+
+
+def reached_by_forward(name: str, project: Project, hops: int = 0) -> bool:
+    """Whether the `forward` of some module leads to a function of this name, where gradients are kept."""
+    names = {caller for _, caller in _callers(name, project)} - {name, "", "main", "__init__"}
+    return "forward" in names or (hops < 2 and any(reached_by_forward(n, project, hops + 1) for n in sorted(names)[:6]))
 
 
 def _ambiguous(name: str, project: Project) -> bool:

@@ -148,7 +148,18 @@ class MethodCalls(Parts):
         result = self.of_custom(returned, given, before, marked, node)
         if isinstance(result, Tensor) and result is not returned and not result.view:
             self.keep_saved(result, context, given, cls.info.name, node)
+            self.keep_result(result, returned, context)
         return result
+
+    def keep_result(self, result: Tensor, returned: Any, context: Instance) -> None:
+        """A Function that saves what it returns keeps the very memory that its caller gets."""
+        if not isinstance(returned, Tensor) or result.node is None:
+            return
+        result.sure = result.sure or returned.sure
+        for save in result.node.saves:
+            if save.storage is returned.storage:
+                save.storage = result.storage
+                result.storage.saved = True
 
     def keep_saved(self, result: Tensor, context: Instance, given: list[Tensor], name: str, node: ast.Call) -> None:
         """What `ctx.save_for_backward` was given is kept for the Function's backward."""

@@ -223,7 +223,29 @@ def reads_again(info: FunctionInfo, name: str, write: Write) -> bool:
     body = [] if isinstance(info.node, ast.Lambda) else info.node.body
     stored = any(name in names_bound(node) for node in body)
     after = [node for node in body if node.lineno > line]
-    return not stored and any(name in names_read(node) for node in after)
+    if not stored and any(name in names_read(node) for node in after):
+        return True
+    return any(_reads_item(loop, name, target.id, write.place, line) for loop in _loops_over(body, name))
+
+
+def _loops_over(body: list[ast.stmt], name: str) -> list[ast.For]:
+    """The loops over an argument that holds several tensors: `for d, x in zip(dims, xs)`."""
+    loops = [n for statement in body for n in ast.walk(statement) if isinstance(n, ast.For)]
+    return [loop for loop in loops if name in {n.id for n in ast.walk(loop.iter) if isinstance(n, ast.Name)}]
+
+
+def _reads_item(loop: ast.For, name: str, written: str, place: ast.AST, line: int) -> bool:
+    """Whether a round of a loop reads its item after the write, which was made by another name."""
+    given = [loop.iter] if isinstance(loop.iter, ast.Name) else getattr(loop.iter, "args", [])
+    at = [i for i, n in enumerate(given) if isinstance(n, ast.Name) and n.id == name]
+    items = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+    zipped = isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "zip"
+    if len(at) != 1 or not (zipped or len(items) == 1) or len(items) != len(given) or not _holds(loop, place):
+        return False
+    item = items[at[0]]
+    if not isinstance(item, ast.Name) or item.id == written or any(item.id in names_bound(n) for n in loop.body):
+        return False
+    return any(item.id in names_read(n) for n in loop.body if n.lineno > line)
 
 
 def _holds(outer: ast.AST, inner: ast.AST) -> bool:

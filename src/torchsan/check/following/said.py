@@ -9,6 +9,7 @@ from itertools import pairwise
 from torchsan.check.following.blocks import blocks_of
 from torchsan.check.modelling.values import Storage, Write
 from torchsan.check.reading.places import function_at
+from torchsan.check.reading.prefilter import DESCRIBES
 from torchsan.check.reading.program import FunctionInfo, Program
 
 # Names that tell the reader what is going to happen.
@@ -23,7 +24,6 @@ _DOCUMENTED = re.compile(
     re.I,
 )
 _REMARK = re.compile(r"#.*\bin[- ]?place\b", re.I)
-_DESCRIBES = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params|Inputs?|Shape)\s*:?\s*$|:param\b", re.M)
 # Asked before a write: whether it may be done in place.
 PERMITS = re.compile(r"in_?place")
 _PERMISSION = frozenset({"out", "inplace", "in_place", "inplace_", "copy", "clone"})
@@ -34,7 +34,7 @@ def quiet(info: FunctionInfo, program: Program, storage: Storage) -> bool:
     if storage.kind == "state":
         return False
     node = info.node
-    if isinstance(node, ast.Lambda) or (_SAYS_SO.search(info.name) and info.name != "forward"):
+    if isinstance(node, ast.Lambda) or (_SAYS_SO.search(info.name) and info.name not in ("forward", "__call__")):
         return True
     spec = node.args
     names = {a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
@@ -86,4 +86,4 @@ def documented(info: FunctionInfo) -> bool:
     if isinstance(info.node, ast.Lambda):
         return False
     words = ast.get_docstring(info.node, clean=False) or ""
-    return _DESCRIBES.search(words) is not None
+    return DESCRIBES.search(words) is not None

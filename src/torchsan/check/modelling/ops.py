@@ -34,6 +34,9 @@ from torchsan.check.modelling.values import (
 )
 from torchsan.effects import OpEffects, lookup
 
+# Borders that are made of the input, which is kept.
+KEEPING_PADS = frozenset({"replicate", "reflect"})
+
 
 class TorchOps(TorchParts):
     """Calls of functions and ops."""
@@ -165,6 +168,10 @@ class TorchOps(TorchParts):
             return Plain()
         if last in NORMS and len(args) == 1 and not kwargs.keys() & {"p", "ord"}:
             # Only some orders need nothing; the usual one needs both.
+            row = replace(row, needs=row.may_need)
+        mode = kwargs.get("mode", args[2] if len(args) > 2 else None)
+        if last == "pad" and isinstance(mode, Plain) and mode.value in KEEPING_PADS:
+            # A constant border needs nothing of the input.
             row = replace(row, needs=row.may_need)
         for value in args[:1]:
             if isinstance(value, Tensor):

@@ -14,7 +14,7 @@ def divided(text: str, chosen: Suspects) -> tuple[str, str]:
     tops = [d for d in chosen.outline if d.owner is None and d.indent == 0]
     if not tops:
         return text, ""
-    starts = [_start(text, d) for d in tops]
+    starts = [_start(text, d, before.start if before else -1) for before, d in zip([None, *tops], tops, strict=False)]
     ends = [*starts[1:], len(text)]
     keep = _needed(text, tops, chosen)
     parts, rest = [text[: starts[0]]], []
@@ -27,9 +27,18 @@ def divided(text: str, chosen: Suspects) -> tuple[str, str]:
     return "".join(parts), "".join(rest)
 
 
-def _start(text: str, definition: Definition) -> int:
-    """Decorators and comments stand above a definition without a blank line."""
-    return text.rfind("\n\n", 0, definition.start) + 2 if definition.start else 0
+def _start(text: str, definition: Definition, before: int) -> int:
+    """Decorators and comments stand above a definition without a blank line; so may the definition before."""
+    start = text.rfind("\n\n", 0, definition.start) + 2 if definition.start else 0
+    if start > before:
+        return start
+    start = definition.start
+    while start > 0:
+        above = text.rfind("\n", 0, start - 1) + 1
+        if above <= before or text[above] not in "@#":
+            break
+        start = above
+    return start
 
 
 def _needed(text: str, tops: list[Definition], chosen: Suspects) -> set[Definition]:
@@ -48,6 +57,6 @@ def _needed(text: str, tops: list[Definition], chosen: Suspects) -> set[Definiti
 
 
 def _mentions(text: str, definition: Definition, name: str) -> bool:
-    return text.find(f"{name}(", definition.start, definition.end) >= 0 or (
-        text.find(f"({name})", definition.start, definition.start + 200) >= 0
-    )
+    start, end = definition.start, definition.end
+    called = text.find(f"{name}(", start, end) >= 0 or text.find(f"{name}.apply(", start, end) >= 0
+    return called or text.find(f"({name})", start, start + 200) >= 0

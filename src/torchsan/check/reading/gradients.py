@@ -54,6 +54,9 @@ class GradientSources:
         if definition.kind == "class":
             return False
         if definition.owner is not None:
+            if definition.name == "backward":
+                # What it is given back was saved for a gradient.
+                return True
             if not self.parts.isdisjoint(_OWN.findall(text, start, end)):
                 return True
             if _LAYER_BASE.match(text, definition.owner.start):

@@ -13,7 +13,7 @@ from functools import cache
 from torchsan.check.reading.gradients import GradientSources
 from torchsan.check.reading.history import history, indent_at, line_of, loop_around, rest
 from torchsan.check.reading.outline import Definition, located, outline_of, without_grad
-from torchsan.check.reading.writes import captures_in, dropped_in, ranks_in, writes_in
+from torchsan.check.reading.writes import captures_in, dropped_in, ranks_in, renamed_in, shifted_in, writes_in
 from torchsan.effects import lookup, names
 
 _CALL = re.compile(r"([A-Za-z_][\w.]*(?:\[\w+\])?)\(")
@@ -48,6 +48,8 @@ _PLAIN_TYPES = frozenset({"int", "float", "str", "bool", "dict", "list"})
 _KEYED = ("items(", "keys(", "get(", "pop(", "update(", "append(", "setdefault(", "extend(")
 _LOSS = re.compile(r"(?:self\.|F\.|nn\.)?\w*(?:loss|criterion|Loss)\w*\(")
 _TENSOR_WORDS = ("torch.", "nn.", "weight", ".data", "Parameter")
+# What describes the arguments of a function to its callers.
+DESCRIBES = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params|Inputs?|Shape)\s*:?\s*$|:param\b", re.M)
 _COUNTED = re.compile(r"[-+*/]= [-+]?\d+[ \t]*(?:#|$)")
 _PARAMETER = re.compile(r"self\.(\w+) ?= ?(?:torch\.)?(?:nn\.)?Parameter\(")
 _NOT_COMPUTING = (
@@ -76,6 +78,10 @@ class Suspects:
     everything: bool = False
     # Whether some result may be thrown away.
     dropped: bool = False
+    # Whether something gets a second name, and is written to.
+    renamed: bool = False
+    # Whether elements are moved along inside of one array.
+    shifted: bool = False
     # Whether something in it is for programs of several processes.
     ranks: bool = False
     # Whether something is captured, and whether every module is to be looked at as if it were.
@@ -87,8 +93,8 @@ class Suspects:
     parsed: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        parts = self.everything, self.dropped, self.ranks, self.captures, self.modules, self.whole
-        return any(parts) or bool(self.functions)
+        parts = self.dropped, self.renamed, self.shifted, self.ranks, self.captures, self.modules, self.whole
+        return self.everything or any(parts) or bool(self.functions)
 
 
 @cache
@@ -120,11 +126,14 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     writes = writes_in(text)
     replaced = _replaced(text)
     ranks, captures = ranks_in(text), captures_in(text)
-    plain = [*alone, *ranks, *captures]
+    renamed = renamed_in(text, writes)
+    moved = shifted_in(text) if writes else []
+    plain = [*alone, *ranks, *captures, *renamed, *moved]
     if not writes and not in_place_layers and not trains and not replaced and not plain:
         return found
     outline = found.outline = outline_of(text)
     found.dropped, found.ranks, found.captures = bool(alone), bool(ranks), bool(captures)
+    found.renamed, found.shifted = bool(renamed), bool(moved)
     if plain:
         spots, found.script = located(text, outline, [("", at) for at in plain])
         found.parsed = {d.line for d, _, _ in spots}
@@ -138,7 +147,8 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
         suspicious, argument = _suspicious(text, definition, target, at)
         if argument:
             helpers.add(definition.name)
-        if suspicious == "always" or (suspicious and (possible or argument or sources.reach(definition))):
+        asks = possible or argument or sources.reach(definition) or _describes(text, definition)
+        if suspicious == "always" or (suspicious and asks):
             selected.setdefault(definition)
     if in_place_layers:
         selected.update({d: None for d in outline if d.kind == "def" and d.owner and _has_inplace(text, d)})
@@ -151,6 +161,14 @@ def suspects(text: str, *, possible: bool = False) -> Suspects:
     found.functions = {d.line for d in selected}
     found.whole = found.whole or ("__main__" in text and bool(writes))
     return found
+
+
+def _describes(text: str, definition: Definition) -> bool:
+    """Whether the documentation of a function, or of a loss, speaks of its arguments: others call it."""
+    if definition.owner is not None and "loss" not in definition.owner.name.lower():
+        return False
+    opened = text.find('"""', definition.start, definition.end)
+    return opened >= 0 and DESCRIBES.search(text, opened, text.find('"""', opened + 3, definition.end)) is not None
 
 
 def _replaced(text: str) -> list[int]:
@@ -191,8 +209,8 @@ def _suspicious(text: str, definition: Definition, target: str, at: int) -> tupl
     """When a write may do harm here ("always", "graded" or never), and whether it is to a caller's tensor."""
     element, target = target.endswith("[]"), target.removesuffix("[]")
     if target.startswith("self."):
-        if f"def {target[5:]}(self" in text:
-            # What a method of its own hands out.
+        if f"def {target[5:]}(self" in text or f"{target}()." in rest(text, at):
+            # What a method of its own, or of its base, hands out.
             return "always", False
         initial = definition.name == "__init__" and ".data" in rest(text, at)
         return "graded" if not initial and _belongs(text, target[5:]) else "", False

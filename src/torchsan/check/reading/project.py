@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import warnings
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from torchsan.check.reading.outline import Definition, body_of, outline_of
@@ -74,6 +74,11 @@ class Project:
         self._modules: dict[str, str] = {}
         self._known: dict[str, tuple[Foreign, ast.stmt] | None] = {}
         self._mentions: dict[str, list[tuple[str, str]]] = {}
+
+    @cached_property
+    def installed(self) -> bool:
+        """Whether the tree is a package for others to install."""
+        return any(os.path.exists(os.path.join(self.roots[-1], name)) for name in ("setup.py", "pyproject.toml"))
 
     def start(self) -> None:
         """Forget which files were used: those of the next file count."""

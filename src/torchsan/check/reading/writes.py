@@ -76,6 +76,32 @@ def dropped_in(text: str) -> list[int]:
     return found
 
 
+_SECOND_NAME = re.compile(r"\n[ \t]+([a-z]\w*) = ([a-z]\w*)[ \t]*(?=\n|#)")
+# How far below a write to something with two names is looked for.
+NEAR = 4000
+
+
+def renamed_in(text: str, writes: list[tuple[str, int]]) -> list[int]:
+    """Starts of lines that give something a second name, which is written in place further down."""
+    written: dict[str, list[int]] = {}
+    for target, at in writes:
+        written.setdefault(target.removesuffix("[]"), []).append(at)
+    return [
+        match.start() + 1
+        for match in _SECOND_NAME.finditer(text)
+        if any(match.start() < at < match.end() + NEAR for name in match.groups() for at in written.get(name, ()))
+    ]
+
+
+_SHIFTED = re.compile(r"\] = (\w+)\[[^\]\n]*:-\d")
+
+
+def shifted_in(text: str) -> list[int]:
+    """Starts of lines that move elements along inside of one array: `x[1:] = x[:-1]`."""
+    starts = [(match[1], text.rfind("\n", 0, match.start()) + 1) for match in _SHIFTED.finditer(text)]
+    return [at for name, at in starts if text[at:].lstrip(" \t").startswith(f"{name}[")]
+
+
 _FOR_RANKS = re.compile(
     r"async_op ?= ?True|\.(?:isend|irecv)\(|\bfully_shard\(|\bspawn\(|rank(?:\(\))? (?:==|!=|>) 0|"
     r"\b(?:all_reduce|broadcast|reduce)\(\w+\.(?:clone|sum|mean|max|min|norm)\("

@@ -145,7 +145,9 @@ def _read_by(writing: Writing, caller: FrameType, as_new: bool, sure: Any) -> Ev
 
 def _given_to_each(file: syntax.File, call: ast.Call, passed: ast.Name) -> ast.AST | None:
     """`[member(x) for member in members]`: the loop that gives one value to several, each of which changes it."""
-    called = root_name(call.func)
+    called, statement = root_name(call.func), file.statement(call)
+    if isinstance(statement, ast.Assign) and any(syntax.binds_target(one, passed.id) for one in statement.targets):
+        return None  # `x = step(x)`: the next one is given what this one has returned
     for around in file.up(call):
         if isinstance(around, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
             targets = [generator.target for generator in around.generators]

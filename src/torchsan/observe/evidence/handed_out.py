@@ -17,7 +17,7 @@ from torchsan.observe.evidence.second_names import binding_line
 from torchsan.observe.holders.classes import is_opened
 from torchsan.observe.holders.extents import Extent, extent_of
 from torchsan.observe.holders.manner import Manner
-from torchsan.observe.holders.reading import Read, next_reads, reads_elsewhere, reads_entry
+from torchsan.observe.holders.reading import Read, next_reads, reads_elsewhere, reads_entry, reads_key
 from torchsan.observe.holders.resolving import NOTHING, root_name, value_of
 from torchsan.observe.holders.slots import Holding
 from torchsan.observe.holders.storing import filled_in_this_loop, stored_at
@@ -75,8 +75,10 @@ def summed_into_the_first(writing: Writing) -> Iterator[Event]:
 
 
 def _reads_of_entry(frame: FrameType, container: str, key: object) -> list[Read]:
-    """Where the function looks at the entry itself next: `tensors[1:]` is not the first one."""
+    """Where the function looks at the entry itself next: `tensors[1:]` is not the first one, nor `d["b"]` `d["a"]`."""
     held = local_names(frame).get(container)
+    if type(key) is str:
+        return next_reads(frame, container, after_loops=True, counts=lambda read: reads_key(read, key))
     if type(key) is not int or not isinstance(held, (list, tuple)):
         return next_reads(frame, container, after_loops=True)
     length = len(held)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any
 
 from torchsan.model import Place
@@ -71,7 +71,7 @@ class Outliving:
             if writing.seen >= 1 or sure == "possible":
                 yield SharedDefaultWritten(
                     Memory(str(step.key)), writing.event, "default", user.co_qualname,
-                    stored=Line(place_in(user, 0)), certainty=sure,
+                    stored=_made_at(step, writing), certainty=sure,
                 )  # fmt: skip
             return
 
@@ -81,7 +81,7 @@ class Outliving:
         if function is not None and writing.seen >= 1 and not self._reset_before(writing):
             yield SharedDefaultWritten(
                 Memory(str(step.key)), writing.event, "default", writing.top.f_code.co_qualname,
-                stored=_definition(function), certainty="proved" if _kept_by_several(writing) else "possible",
+                stored=_made_at(step, writing), certainty="proved" if _kept_by_several(writing) else "possible",
             )  # fmt: skip
 
     # -- class attributes ---------------------------------------------------------------------------
@@ -221,8 +221,14 @@ def _stands_in(place: Place, code: CodeType) -> bool:
     return place.path == place_in(code, 0).path and code.co_firstlineno <= place.line <= last
 
 
-def _definition(function: FunctionType) -> Line | None:
-    return Line(place_in(function.__code__, 0))
+def _made_at(step: Step, writing: Writing) -> Line | None:
+    """Where the default is made: at its function, or in the class whose `__init__` a dataclass has written."""
+    function: Any = step.function
+    at = place_in(function.__code__, 0)
+    if syntax.file_of(at.path) is not None:
+        return Line(at)
+    owner = function.__qualname__.rpartition(".")[0].rpartition(".")[2]
+    return _in_class(owner, str(step.key), writing)
 
 
 def _in_class(owner: str, name: str, writing: Writing) -> Line | None:

@@ -27,18 +27,25 @@ def goes_by(writing: Writing) -> ast.Name | ast.Attribute | None:
     return None
 
 
-def handed_on_at(writing: Writing, name: ast.Name | ast.Attribute) -> Place | None:
-    """Where the changed value is read behind the line, or by the statement of the line itself."""
+def handed_on_at(writing: Writing, name: ast.Name | ast.Attribute, as_value: bool = True) -> Place | None:
+    """Where the changed value is read behind the line, or by the statement of the line itself.
+
+    `as_value`: is a name's also what `return x.sub_(mean)` hands on?
+    """
     if isinstance(name, ast.Name):
         # What a loop does channel by channel is read behind it.
         reads = next_reads(writing.top, name.id, after_loops=True)
-        return reads[0].place if reads else None
+        if reads:
+            return reads[0].place
     file, node = writing.file, writing.node
     statement = file.statement(node) if file is not None and node is not None else None
     if file is None or node is None or statement is None:
         return None
-    if isinstance(node, ast.Call) and not isinstance(statement, ast.Expr):
+    as_value = as_value or not isinstance(name, ast.Name)
+    if as_value and isinstance(node, ast.Call) and not isinstance(statement, ast.Expr):
         return file.place(statement, writing.site.place)  # `return self.images[i].div_(255)`
+    if isinstance(name, ast.Name):
+        return None
     text, owner = ast.unparse(name), ast.unparse(name.value)
     for later in file.within(file.function(node)):
         if not isinstance(later, (ast.Name, ast.Attribute)) or not isinstance(later.ctx, ast.Load):

@@ -33,15 +33,15 @@ def second_name(writing: Writing) -> Iterator[Event]:
         for other, value in names.items():
             if other in written or value is not names[handle] or other.startswith("_"):
                 continue
-            if (other in parameters and handle in parameters) or not _plain_alias(writing, other, handle):
+            newer = "" if other in parameters and handle in parameters else _second_of(writing, other, handle)
+            if not newer:
                 continue
             reads = next_reads(frame, other, after_loops=True)
             if not reads or not _goes_on(writing, handle):
                 continue
-            newer = handle if other in parameters else other
-            taken = binding_line(frame, newer)
+            older = handle if newer == other else other
             yield AliasedSnapshot(
-                Memory(other), taken, writing.event, Line(reads[0].place), "alias", handle,
+                Memory(newer), binding_line(frame, newer), writing.event, Line(reads[0].place), "alias", older,
                 certainty="possible" if _is_return(reads[0]) and not value_used(writing) else "proved",
             )  # fmt: skip
 
@@ -57,23 +57,29 @@ def _written_names(writing: Writing, names: dict[str, torch.Tensor]) -> set[str]
     return {n for n in passed if n in names and extent_of(names[n]) == writing.extent}
 
 
-def _plain_alias(writing: Writing, one: str, other: str) -> bool:
-    """Was one of the names bound by nothing but the other, or each by a conversion that had nothing to convert?"""
+def _second_of(writing: Writing, one: str, other: str) -> str:
+    """The name that was bound by nothing but the other, or of two conversions that had nothing to convert the later.
+
+    Empty where neither was given by the other.
+    """
     file, node = writing.file, writing.node
     assert file is not None
     assert node is not None
-    made_of: dict[str, str] = {}
+    made_of: dict[str, tuple[str, int]] = {}
     for name, source in ((one, other), (other, one)):
         found = syntax.binding(file, file.function(node), name, writing.site.place.line)
         if found is None or not isinstance(found[0], (ast.Assign, ast.AnnAssign)):
             continue
         values = [found[1], *(found[1].elts if isinstance(found[1], ast.Tuple) else ())]
         if any(isinstance(value, ast.Name) and value.id == source for value in values):
-            return True
-        made_of[name] = _converted(found[1])
-        if made_of[name] == source:
-            return True
-    return bool(made_of.get(one)) and made_of.get(one) == made_of.get(other)
+            return name
+        converted = _converted(found[1])
+        if converted == source:
+            return name
+        made_of[name] = converted, found[0].lineno
+    if len(made_of) < 2 or not made_of[one][0] or made_of[one][0] != made_of[other][0]:
+        return ""
+    return max((one, other), key=lambda name: made_of[name][1])
 
 
 def _converted(value: ast.expr) -> str:

@@ -60,6 +60,8 @@ class Stored:
         # Lines that were seen to change values without bringing in data, and lines that were seen to bring some.
         self._pure: set[Site] = set()
         self._fed: set[Site] = set()
+        # Stretches into which such a line has brought data: they are a state that moves on, whoever asks for it.
+        self._states: dict[Extent, None] = {}
         self._visits: dict[tuple[int, Extent], _Visit] = {}
         # What each stretch of memory held when an observed write had been made.
         self._left: dict[Extent, object] = {}
@@ -92,6 +94,11 @@ class Stored:
         if writing.extent is None:
             return
         self._touch(writing)
+        if not brings_none:
+            self._states.pop(writing.extent, None)
+            if len(self._states) >= MAX_VISITS:
+                del self._states[next(iter(self._states))]
+            self._states[writing.extent] = None
         if goes_by(writing) is None:
             return
         if len(self._visits) >= MAX_VISITS:
@@ -149,11 +156,12 @@ class Stored:
         )
         if not others or not is_tensor(writing.tensor) or is_a(writing.tensor, torch.nn.Parameter):
             return
-        read = handed_on_at(writing, written)
         own = {id(ancestor.value) for ancestor in writing.lineage}
         holding = min(others, key=lambda h: (h.step.owner in own, *_distance(writing, h)))
         cached = "cache" in {s.kind for s in holding.step.up()}
         fetched, copied = ownmade.is_fetched(writing.top), self._is_copied_again(writing, holding)
+        # A helper that is given a state may hand it back: `return level.mul_(0.9)`. Samples and tables are values.
+        read = handed_on_at(writing, written, fetched or (cached and not self._is_uniform(holding)))
         # A view that a function is given and hands back changed: what it is changed by need not be the same each time.
         given = _is_parameter(writing, own_name) and not handed_in
         manner = manner_for_caller(writing) if given else writing.manner
@@ -238,6 +246,8 @@ class Stored:
 
     def _left_alone(self, writing: Writing, before: _Visit) -> bool:
         """Nobody but such lines has written the bytes since this line changed them last."""
+        if writing.extent in self._states:
+            return False
         return before.changed and writing.op not in SETTLED and self._is_as_left(writing)
 
     def _nothing_came_in(self, writing: Writing, since: int | None) -> bool:

@@ -17,7 +17,7 @@ from torchsan.observe.holders.extents import stretches_of
 from torchsan.observe.holders.slots import Census, Kind, Step
 from torchsan.observe.holders.walk import Walk
 from torchsan.observe.names import local_names
-from torchsan.observe.objects import attribute_of
+from torchsan.observe.objects import attribute_of, entries_of
 from torchsan.observe.sites import USER, kind_of_path, user_frames
 
 
@@ -36,7 +36,7 @@ def take_census(
     later: list[tuple[Any, Step]] = []
     # Functions and classes first, so that what they keep is known as theirs and not by the name of who uses it.
     for namespace in _namespaces(frames):
-        for name, value in list(namespace.items()):
+        for name, value in entries_of(namespace):
             way = way_of(type(value))
             if way == CLASS or (way == RUN and not is_barren(value)):
                 walk.add(value, Step(None, name, "global", id(namespace), name))

@@ -204,6 +204,13 @@ def reads_entry(read: Read, key: int, length: int) -> bool:
         return True  # not known before it runs
 
 
+def reads_key(read: Read, key: str) -> bool:
+    """May a read of a dictionary look at what it has under this key? `state["step"]` does not at `state["mean"]`."""
+    parent = read.file.parents.get(read.node)
+    at = parent.slice if isinstance(parent, ast.Subscript) and parent.value is read.node else None
+    return not isinstance(at, ast.Constant) or bool(at.value == key)
+
+
 def _beside(frame: FrameType, name: str) -> Read | None:
     """A read in the statement that runs, which takes its value after the call."""
     at = frame_place(frame)

@@ -11,6 +11,7 @@ import torch
 from torchsan.observe import expressions as syntax
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import (
+    MODULE_PARTS,
     attributes_of,
     class_attribute,
     entries_of,
@@ -58,7 +59,7 @@ def attribute(owner: Any, name: str) -> Any:
         return NOTHING if name == "grad" and owner.grad is None else owner.grad if name == "grad" else owner
     held = attributes_of(owner) if not is_a(owner, type) else {}
     if is_a(owner, torch.nn.Module):
-        for part in ("_parameters", "_buffers", "_modules"):
+        for part in MODULE_PARTS:
             inner = dict(entries_of(held.get(part)))
             if name in inner:
                 return inner[name]

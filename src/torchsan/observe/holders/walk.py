@@ -37,15 +37,16 @@ from torchsan.observe.holders.extents import Extent, extent_of, lies_in
 from torchsan.observe.holders.slots import Census, Holding, Kind, Step, joined
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import (
+    MODULE_PARTS,
     attributes_of,
     class_attribute,
-    class_members,
     entries_of,
     is_a,
     is_exact_tensor,
     is_exactly,
     is_tensor,
     items_of,
+    members_of,
 )
 from torchsan.observe.sites import USER, kind_of
 
@@ -161,7 +162,7 @@ class Walk:
         for name, item in attributes_of(value).items():
             self._below(item, step, f".{name}", "attribute", value, name)
         for cls in bases_of(type(value)):
-            for name, slot in class_members(cls).items():
+            for name, slot in members_of(cls):
                 if type(slot) is MemberDescriptorType and not name.startswith("__"):
                     try:
                         item = slot.__get__(value)
@@ -184,7 +185,7 @@ class Walk:
         self.census.modules.append((step, module))
         self._count(type(module))
         for name, item in attributes_of(module).items():
-            if name in ("_parameters", "_buffers", "_modules"):
+            if name in MODULE_PARTS:
                 for key, inner in entries_of(item):
                     self._below(inner, step, f".{key}", "attribute", item, key)
             elif issubclass(type(item), _CONTAINERS) and name in kept_by_torch(type(module)):
@@ -199,7 +200,7 @@ class Walk:
         # What torch keeps on its own classes is its own affair: DDP remembers there which module is running.
         if not of_the_user(cls):
             return
-        for name, item in list(class_members(cls).items()):
+        for name, item in members_of(cls):
             # Of what Python calls by itself, `__init__` and its kin, the defaults count as those of others do.
             if not name.startswith("__") or type(item) is FunctionType:
                 item = item.__func__ if is_exactly(item, (staticmethod, classmethod)) else item

@@ -19,6 +19,8 @@ from itertools import pairwise
 from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
+import torch
+
 from torchsan.observe.holders.classes import defaults_of
 from torchsan.observe.holders.slots import Kind, Step
 from torchsan.observe.kept.arrays import Arrays
@@ -26,12 +28,14 @@ from torchsan.observe.kept.contents import is_any, is_array
 from torchsan.observe.names import local_names
 from torchsan.observe.objects import (
     _DICT_SLOTS,
+    MODULE_PARTS,
     attributes_of,
     class_attribute,
     class_members,
     is_a,
     is_exactly,
     is_tensor,
+    members_of,
 )
 from torchsan.observe.sites import LIBRARY, OURS, TORCH, USER, kind_of, kind_of_path
 
@@ -253,6 +257,9 @@ class Upward:
         named = local_names(frame) if frame is not None else attributes_of(holder)
         for name, item in (*named.items(), *_slots(holder)):
             if item is value:
+                if name in MODULE_PARTS and is_a(holder, torch.nn.Module):
+                    self.attributes.add(id(item))
+                    return "", "attribute", name
                 return f".{name}", "attribute", name
         return "", "attribute", None
 
@@ -280,7 +287,7 @@ def _own_parts(holder: Any) -> Iterator[Any]:
 
 def _slots(holder: Any) -> Iterator[tuple[str, Any]]:
     for cls in type.__dict__["__mro__"].__get__(type(holder)):
-        for name, slot in class_members(cls).items():
+        for name, slot in members_of(cls):
             if type(slot) is _Member and not name.startswith("__"):
                 try:
                     yield name, slot.__get__(holder)

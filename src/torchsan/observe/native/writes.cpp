@@ -253,7 +253,9 @@ bool is_ordinary(const at::Tensor& tensor) {
   if (!tensor.defined()) return false;
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const DispatchKeySet keys = impl->key_set();
-  return impl->has_storage() && !keys.has(DispatchKey::Python) && !keys.has(DispatchKey::Functionalize) &&
+  // A nested tensor has no sizes, and would say so by an error; nor has one whose sizes are symbols.
+  return impl->has_storage() && !tensor.is_nested() && !impl->has_symbolic_sizes_strides() &&
+      !keys.has(DispatchKey::Python) && !keys.has(DispatchKey::Functionalize) &&
       !keys.has(DispatchKey::FuncTorchBatched) && !keys.has(DispatchKey::FuncTorchGradWrapper) &&
       impl->layout() == at::kStrided;
 }
@@ -402,6 +404,8 @@ struct Token {
 py::object shown_to_python(const at::Tensor& tensor) {
   if (!tensor.defined()) return py::none();
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.device().is_cpu()) {
+    // To read it is an op, which is none of the business of the program's own modes.
+    c10::impl::ExcludeDispatchKeyGuard unseen(DispatchKeySet{DispatchKey::Python, DispatchKey::PythonTLSSnapshot});
     return py::reinterpret_steal<py::object>(torch::jit::toPyObject(c10::IValue(tensor.item())).release());
   }
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));

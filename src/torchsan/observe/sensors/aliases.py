@@ -18,7 +18,7 @@ import torch
 from torchsan import compat, compat_compile
 from torchsan.model.events import Event, GradientEdited, Line, Memory, Write
 from torchsan.observe.compiled.frames import whole_frames
-from torchsan.observe.evidence import anyone, callers, itself, twins
+from torchsan.observe.evidence import anyone, callers, default_layers, itself, twins
 from torchsan.observe.evidence.arrays import written_as_arrays
 from torchsan.observe.evidence.container_copies import operand_of_old
 from torchsan.observe.evidence.contexts import Contexts, context_of
@@ -269,6 +269,8 @@ class AliasWatch:
             self.operands.mark(census, dict.fromkeys(stepped.memories, write))
             silent = self.recorder.ledger.silent
             for event in twins.events_of(step.parameters, census, stepped.memories, write, frames, silent):
+                self.recorder.emit(event)
+            for event in default_layers.events_of(census, stepped.memories, write):
                 self.recorder.emit(event)
             for event in anyone.stepped(census, stepped.memories, write, frames, self.takings):
                 self.recorder.emit(event)

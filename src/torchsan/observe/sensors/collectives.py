@@ -171,14 +171,16 @@ class CollectiveSensor:
         if not self.recorder.active or self.recorder.paused:
             return None
         self.recorder.parallel()
+        caller = _caller(frame)
+        asked_by = kind_of(caller.f_code) if caller is not None else TORCH
         flight = Flight(
             op=distributed.PUBLIC_NAMES.get(name, name),
             group=distributed.group_name(group),
             site=site_of(frame),
             before=clock.now(),
-            mine=_kind_of_caller(frame) != TORCH,
-            direct=_kind_of_caller(frame) == USER,
-            asynchronous=_is_asynchronous(frame),
+            mine=asked_by != TORCH,
+            direct=asked_by == USER,
+            asynchronous=_is_asynchronous(frame, caller),
         )
         first = args[0] if args else _named(kwargs, "output", "tensor")
         second = args[1] if len(args) > 1 else _named(kwargs, "input")
@@ -193,7 +195,7 @@ class CollectiveSensor:
         self.inflight.begun(flight, args, group.size(), group.rank(), frame)
         self.order.begun(flight, group, args, frame)
         if not flight.mine and any(t.numel() > 1 for t in tensors_in((first, second))):
-            self.functional.called(frame)
+            self.functional.called(frame, flight.site)
         return flight
 
     def _hush(self, flight: Flight, given: Any) -> None:
@@ -299,13 +301,8 @@ def _caller(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def _kind_of_caller(frame: FrameType) -> int:
-    caller = _caller(frame)
-    return kind_of(caller.f_code) if caller is not None else TORCH
-
-
-def _is_asynchronous(frame: FrameType) -> bool:
+def _is_asynchronous(frame: FrameType, caller: FrameType | None) -> bool:
     """Does the program get a Work to wait for?"""
-    if _caller(frame) is frame or frame.f_code.co_name in ("isend", "irecv"):
+    if caller is frame or frame.f_code.co_name in ("isend", "irecv"):
         return True
     return bool(local_names(frame).get("async_op"))

@@ -277,20 +277,21 @@ class GraphSensor:
         recorder = self.recorder
         held = compat_compile.hold()
         try:
-            roots = nodes.roots_of(outputs)
-            for listener in recorder.before_backward:
-                listener(roots, frame)
-            if recorder.aliases is not None:
-                recorder.aliases.before_backward(frame, site)
-            if self.exposure is not None and self.exposure.foreign:
-                self.exposure.look()
-            if self.ledger.suspicious():
-                self.stale.find_silent(roots, frame, self.exposure)
-            self.keepsakes.look(roots, frame)
-            if self.ledger.autocast:
-                self.stale.find_stale_casts(roots, frame)
-            if self.cuts.sites:
-                self.cuts.constant_terms(roots, site)
+            with torch._C.DisableTorchFunction():  # what we ask is not for the program's own modes to see
+                roots = nodes.roots_of(outputs)
+                for listener in recorder.before_backward:
+                    listener(roots, frame)
+                if recorder.aliases is not None:
+                    recorder.aliases.before_backward(frame, site)
+                if self.exposure is not None and self.exposure.foreign:
+                    self.exposure.look()
+                if self.ledger.suspicious():
+                    self.stale.find_silent(roots, frame, self.exposure)
+                self.keepsakes.look(roots, frame)
+                if self.ledger.autocast:
+                    self.stale.find_stale_casts(roots, frame)
+                if self.cuts.sites:
+                    self.cuts.constant_terms(roots, site)
         except Exception as error:
             recorder.give_up(error)
         finally:
@@ -299,16 +300,17 @@ class GraphSensor:
     def _after_backward(self, site: Site, first: int) -> None:
         held = compat_compile.hold()
         try:
-            now = clock.now()
-            if now > first:
-                self.stale.made_by_backward.append((first, now, site))
-            self._last_backward = site
-            self.ledger.finish_backward()
-            if self.exposure is not None and self.exposure.foreign:
-                self.snapshot_at_next_nodes(site)
-            if self._running.depth == 0:
-                for callback in self.recorder.after_backward:
-                    callback(self.ledger.backwards)
+            with torch._C.DisableTorchFunction():
+                now = clock.now()
+                if now > first:
+                    self.stale.made_by_backward.append((first, now, site))
+                self._last_backward = site
+                self.ledger.finish_backward()
+                if self.exposure is not None and self.exposure.foreign:
+                    self.snapshot_at_next_nodes(site)
+                if self._running.depth == 0:
+                    for callback in self.recorder.after_backward:
+                        callback(self.ledger.backwards)
         except Exception as error:
             self.recorder.give_up(error)
         finally:

@@ -103,13 +103,14 @@ class WriteSensor:
             return None
         held = compat_compile.hold()
         try:
-            found = ((t, m) for t in tensors if (m := memory_of(t)) is not None)
-            tensor, memory = next(found, (None, None))
-            if memory is None or not all(map(_can_be_asked, args)):
-                return None
-            if seen == 0 and site.library is not None:
-                self._remember_name(site, memory, frame)
-            return self.aliases.before(op, site, tensor, memory, args, frame, seen, kwargs, original)
+            with torch._C.DisableTorchFunction():  # none of this is for the program's own modes to see
+                found = ((t, m) for t in tensors if (m := memory_of(t)) is not None)
+                tensor, memory = next(found, (None, None))
+                if memory is None or not all(map(_can_be_asked, args)):
+                    return None
+                if seen == 0 and site.library is not None:
+                    self._remember_name(site, memory, frame)
+                return self.aliases.before(op, site, tensor, memory, args, frame, seen, kwargs, original)
         except Exception as error:
             self.recorder.give_up(error)
             return None

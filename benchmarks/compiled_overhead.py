@@ -47,6 +47,43 @@ class Counting(nn.Module):
         return torch.tanh(h - self.mean)
 
 
+class Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.mlp = nn.LayerNorm(width), Block(width)
+        self.given, self.back = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = self.given(self.norm(x)).unflatten(-1, (3, -1, 32)).transpose(1, 3)
+        q, k, v = heads.unbind(2)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        found: torch.Tensor = self.mlp(x + self.back(mixed.transpose(1, 2).flatten(2)))
+        return found
+
+
+def gpt(backend: str) -> Callable[[], None]:
+    """Four layers, trained as people do: AdamW, gradients clipped, each loss told."""
+    width, words, length = 128, 256, 64
+    model = nn.Sequential(
+        nn.Embedding(words, width), *(Attention(width) for _ in range(4)), nn.LayerNorm(width), nn.Linear(width, words)
+    )
+    compiled = torch.compile(model, backend=backend)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    losses: list[float] = []
+
+    def step() -> None:
+        text = torch.randint(words, (4, length + 1))
+        logits = compiled(text[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+
+    return step
+
+
 def step_of(model: nn.Module, backend: str, *shape: int) -> Callable[[], None]:
     compiled = torch.compile(model, backend=backend)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -66,6 +103,7 @@ WARM = 20
 WORKLOADS = {
     "mlp blocks (wide)": lambda backend: step_of(nn.Sequential(*(Block(256) for _ in range(4))), backend, 64, 256),
     "tiny, with writes and a break": lambda backend: step_of(Counting(), backend, 16, 32),
+    "GPT, 4 layers": gpt,
 }
 
 

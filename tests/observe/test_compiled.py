@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import subprocess
+import sys
+
 import compiled_sharing
 import pytest
 import torch
 from compiled_programs import CLEAN, HAZARDS, SETUP
+
+import torchsan
+from torchsan.observe.freezing import FrozenMemoryWritten
 
 HAZARDS = {**HAZARDS, **compiled_sharing.HAZARDS}
 CLEAN = {**CLEAN, **compiled_sharing.CLEAN}
@@ -103,3 +110,61 @@ def test_gradient_from_a_parameter_that_a_custom_function_overwrites(watch_progr
     watched = watch_program(LIGHT)
     assert [finding.code for finding in watched.alarms] == ["TS321"]
     assert watched.lines("mutated") == watched.marked("mutates")
+
+
+HALVE = """
+import torch
+import torchsan
+
+@torch.compile(backend="aot_eager")
+def halve(t):
+    t.mul_(0.5)  # mutates
+    return t.sum()
+"""
+
+
+def test_frozen_memory_stops_a_region_at_its_line(watch_program):
+    call = "kept = torchsan.freeze(torch.ones(3))\ntry:\n    halve(kept)\nfinally:\n    torchsan.thaw(kept)\n"
+    watched = watch_program(HALVE + call)
+    assert isinstance(watched.error, FrozenMemoryWritten)
+    assert any(f":{line}" in str(watched.error) for line in watched.marked("mutates"))
+
+
+def test_a_value_that_a_region_overwrites_is_healed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "region_that_halves.py").write_text(HALVE)
+    halve = importlib.import_module("region_that_halves").halve
+    weight = torch.full((3,), 0.5, requires_grad=True)
+    with torchsan.heal() as report:
+        value = torch.exp(weight)
+        halve(value)
+        value.sum().backward()
+    assert torch.allclose(weight.grad, 0.5 * torch.exp(weight))
+    (found,) = report.findings
+    (written,) = [span for span in found.spans if span.role == "mutated"]
+    assert HALVE.splitlines()[written.line - 1].endswith("# mutates")
+
+
+FAILS = """
+import torch
+
+@torch.compile(backend="aot_eager")
+def gate(x):
+    open = torch.sigmoid(x)
+    open *= 2
+    return open.sum()
+
+gate(torch.ones(3, requires_grad=True))
+"""
+
+
+def test_a_failure_to_compile_ends_with_the_users_frames(tmp_path):
+    (tmp_path / "gate.py").write_text(FAILS)
+    command = [sys.executable, "-m", "torchsan", "run", "--format", "concise", "gate.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    report, *tracebacks = done.stderr.split("Traceback (most recent call last):")
+    assert "gate.py:7:5: error[TS101]" in report
+    assert [line for line in tracebacks[-1].splitlines() if line.startswith('  File "')] == [
+        f'  File "{tmp_path / "gate.py"}", line 10, in <module>'
+    ]
+    assert len(tracebacks) == 1

@@ -246,6 +246,22 @@ class HiddenWrite(nn.Module):
         return scores.softmax(-1)
 
 
+class OneHotByData(nn.Module):
+    """A trace does not see `.data`; the reciprocal before it is multiplied by one, which is optimised away."""
+
+    def forward(self, x, labels):
+        x = 1 / (x + 3)
+        chosen = torch.zeros_like(x).scatter_(1, labels.data.view(-1, 1), 1)  # <- TS307
+        return x * chosen
+
+
+class DetachedByData(nn.Module):
+    def forward(self, x, labels):
+        chosen = x.log_softmax(1).gather(1, labels)
+        sure = chosen.data.exp()  # <- TS307
+        return (1 - sure) * chosen
+
+
 class SparseSize(nn.Module):
     """Sizes as a plain tuple; the dense matrix beside it has another size, and raises with the numbers exchanged."""
 
@@ -316,6 +332,8 @@ CASES = [
     (Unpacked, (_fixed(3, 4),), "jit.trace"),
     (Steps, (_fixed(3, 4),), "jit.trace"),
     (HiddenWrite, (_fixed(4, 3), torch.eye(4, 3) > 0), "jit.trace"),
+    (OneHotByData, (_fixed(3, 4), torch.tensor([1, 2, 3])), "jit.trace"),
+    (DetachedByData, (_fixed(3, 4), torch.tensor([[1], [2], [3]])), "jit.trace"),
     (Halves, (_fixed(3, 8),), "jit.trace"),
     (Single, (_fixed(2, 4, 6), _fixed(2, 4, 6)), "jit.trace"),
     (Resized, (_fixed(3, 6), _fixed(3, 6)), "jit.trace"),

@@ -64,7 +64,7 @@ def judge(event: Any, history: Any) -> Finding | None:
     cause = event.cause
     if not isinstance(cause, ReadOut) or cause.source != "data" or event.column == "seed":
         return None
-    if cause.use not in ("number", "array") or cause.kind == "numpy":
+    if cause.use not in ("number", "array") or cause.kind in ("numpy", "data"):
         return None
     told = cause.before != cause.after and cause.after
     label = f"{cause.before} with the example, {cause.after} with other data" if told else "leaves torch here"

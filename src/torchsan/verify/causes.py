@@ -87,7 +87,8 @@ class CauseFinder:
         first, then = (state, reads) if kind in ("calls", "example") else (reads, state)
         draws = [self._draws]
         order = [*draws, *first, *then] if kind == "seed" else [*first, *then, *draws]
-        return [*order, self._write_of_nobody, self._optimiser, self._departure]
+        # A write through `.data` is a read-out of its tensor, too: the write tells more.
+        return [*order, self._write_of_nobody, self._by_data, self._optimiser, self._departure]
 
     def _guard(self, imitation: Imitation) -> Cause | None:
         if imitation.found.got.error is None:
@@ -192,7 +193,13 @@ class CauseFinder:
 
     def _read_out(self, imitation: Imitation) -> Cause | None:
         """The read-out that differs and that, given its old value, makes eager do what the capture does."""
-        hows: tuple[How, ...] = (*HOWS, "arguments") if imitation.found.variant.kind == "size" else HOWS
+        arguments: tuple[How, ...] = ("arguments",) if imitation.found.variant.kind == "size" else ()
+        return self._read_out_by(imitation, (*HOWS, *arguments))
+
+    def _by_data(self, imitation: Imitation) -> Cause | None:
+        return self._read_out_by(imitation, ("data",))
+
+    def _read_out_by(self, imitation: Imitation, hows: tuple[How, ...]) -> Cause | None:
         for how in hows:
             base = self.base(how, imitation.captured.example)
             other = probe(self.subject, imitation.plan, how)

@@ -75,8 +75,9 @@ class _Log(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2].rstrip("_")
-        if name not in _IGNORED and len(self.steps) < 50_000:
-            tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+        tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+        # What gives no tensor tells nothing: TorchScript compares its constants by the dozen before it begins.
+        if tensors and name not in _IGNORED and len(self.steps) < 50_000:
             self.steps.append(
                 Step(
                     name,
@@ -140,10 +141,16 @@ def first_unmatched(eager: list[Step], captured: list[Step]) -> int | None:
     at = 0
     for index, step in enumerate(eager):
         found = next((i for i in range(at, min(at + WINDOW, len(captured))) if alike(step, captured[i])), None)
-        if found is None:
+        if found is not None:
+            at = found + 1
+        elif not index or not _changes_nothing(eager[index - 1], step):
             return index
-        at = found + 1
     return None
+
+
+def _changes_nothing(before: Step, step: Step) -> bool:
+    """Whether an operation gives what the one before it gave: `1 / x` is multiplied by 1, which is optimised away."""
+    return (before.shapes, before.dtypes, before.sums) == (step.shapes, step.dtypes, step.sums)
 
 
 def alike(a: Step, b: Step) -> bool:

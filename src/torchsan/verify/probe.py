@@ -21,7 +21,7 @@ from torchsan.model.capture_events import ReadOut
 from torchsan.verify.arguments import Arguments
 from torchsan.verify.compare import flatten
 from torchsan.verify.frames import Use, is_count, is_users, text_of, use_at, user_places
-from torchsan.verify.subject import Outcome, Plan, Subject, quiet, seed_everything, tensors_of
+from torchsan.verify.subject import Outcome, Plan, Subject, identical, quiet, seed_everything, tensors_of
 from torchsan.verify.timing import time_limit
 
 KINDS = {
@@ -41,7 +41,9 @@ KINDS = {
 # Functions of torch that answer with a Python truth value.
 QUESTIONS = ("equal", "allclose", "is_nonzero")
 Key = tuple[str, int, int, str]
-How = Literal["tracing", "plain", "sizes", "arguments"]
+# Elements of a tensor that is remembered whole.
+MOST_KEPT = 1_000_000
+How = Literal["tracing", "plain", "sizes", "arguments", "data"]
 
 
 @dataclass
@@ -76,7 +78,7 @@ class Site:
     def _use(self, place: Place) -> Use:
         if self.kind in ("iter", "list"):
             return "loop" if use_at(place) == "loop" else "rows"
-        if self.kind in ("numpy", "tolist"):
+        if self.kind in ("numpy", "tolist", "data"):
             return use_at(place) or "array"
         return use_at(place) or ("branch" if self.kind in ("bool", "in") else "number")
 
@@ -95,6 +97,13 @@ class Recording:
         return found
 
 
+def _kept(kind: str, value: Any) -> Any:
+    """What may be written to later, as it is now."""
+    if kind == "data":
+        return value.clone()
+    return value.copy() if kind == "numpy" and hasattr(value, "copy") else value
+
+
 def short(value: Any) -> str:
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         # While torch traces, sizes are tensors; nobody else calls them so.
@@ -104,6 +113,8 @@ def short(value: Any) -> str:
 
 
 def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dim():
+        return identical(a, b)
     return repr(a) == repr(b)
 
 
@@ -176,7 +187,7 @@ class Recorder:
             result = list(result)
             site.value = len(result)
         else:
-            site.value = result.copy() if kind == "numpy" and hasattr(result, "copy") else result
+            site.value = _kept(kind, result)
         self.recording.sites.append(site)
         result = self._forced(site, result)
         return iter(result) if kind == "iter" else result
@@ -211,6 +222,18 @@ class Recorder:
 
         return read
 
+    def _data_reader(self) -> property:
+        """`.data` of the user's own lines, which a trace does not see: what it gives is a constant there."""
+        original = vars(torch._C.TensorBase)["data"]
+        seen = self._wrapper("data", original.__get__)
+
+        def read(tensor: torch.Tensor) -> Any:
+            if self.inside or tensor.numel() > MOST_KEPT or not is_users(sys._getframe(1).f_code.co_filename):
+                return original.__get__(tensor)
+            return seen(tensor)
+
+        return property(read, original.__set__)
+
     def _replacements(self) -> list[tuple[Any, str, Any]]:
         found: list[tuple[Any, str, Any]] = []
         owners = [(torch.Tensor, name, kind) for name, kind in KINDS.items()]
@@ -222,6 +245,8 @@ class Recorder:
             tensor = torch.Tensor
             found += [(tensor, name, self._size_reader(getattr(tensor, name))) for name in ("size", "numel")]
             found.append((tensor, "shape", property(self._size_reader(lambda t: torch._C.TensorBase.size(t)))))
+        if self.how == "data":
+            found.append((torch.Tensor, "data", self._data_reader()))
         return found
 
     def _forced(self, site: Site, result: Any) -> Any:
@@ -232,7 +257,7 @@ class Recorder:
         self.used[site.key] = index + 1
         value = values[min(index, len(values) - 1)]
         if site.kind not in ("iter", "list"):
-            return value
+            return _kept(site.kind, value)
         if value > len(result) or (self.strict and value != len(result)):
             raise RuntimeError(f"Expected {value} elements in a list but found {len(result)}")
         return result[:value]
@@ -297,7 +322,8 @@ def probe(
     strict: bool = False,
 ) -> Recording:
     """Run a fresh copy and record its read-outs: under the tracer, where sizes are read out as values are,
-    plainly, or plainly with every size that the user's lines ask for, or every number that they hand to torch.
+    plainly, or plainly with every size that the user's lines ask for, every number that they hand to torch, or every
+    tensor that they take by `.data`.
     """
     model = plan.prepared(subject.fresh())
     recorder = Recorder(force, how, strict)

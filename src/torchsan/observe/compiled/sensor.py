@@ -115,7 +115,8 @@ class CompiledSensor:
 
     def _entering(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def set_eval_frame(callback: Any) -> Any:
-            inside = callable(callback) or callback is False
+            # Torch asks for this around each of its own functions that is not to be compiled: mostly nothing changes.
+            inside = callback is not None and (callback is False or callable(callback))
             if inside is not self._inside:
                 self._enter() if inside else self._leave()
             return original(callback)

@@ -150,11 +150,12 @@ class GraphSensor:
             if site is not None:
                 return site.mark
             # Code that has passed the questions below once need not answer them again.
-            if id(code) not in plain or passing.region is not None:
+            if id(code) not in plain:
                 return slow(frame)
-            site = site_of(frame)
+            region = passing.region
+            site = site_of(frame) if region is None else region.site_at(frame)
             met[site] = None
-            if at in _sites:
+            if region is None and at in _sites:
                 direct[at] = site
             return site.mark
 
@@ -167,9 +168,8 @@ class GraphSensor:
             asking = dict.get(frame.f_globals, "__name__")
             if type(asking) is str and asking.startswith("torch.fx"):
                 return list(original())  # torch.fx itself asks for a stack, to print it
+            plain.add(id(frame.f_code))
             region = self.recorder.region
-            if region is None:
-                plain.add(id(frame.f_code))
             site = region.site_at(frame) if region is not None else site_of(frame)
             if self._pending:
                 self._snapshot()

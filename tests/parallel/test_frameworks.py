@@ -67,7 +67,10 @@ told(model)
 
 ACCELERATE = """
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
+# The process that the ranks were forked from may have had one of its own, alone.
+AcceleratorState._reset_state(True)
 accelerator = Accelerator(cpu=True)
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

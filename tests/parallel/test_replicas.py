@@ -263,7 +263,23 @@ for step in range(8):
 dist.destroy_process_group()
 """
 
+# One rank makes a step less, and all of them are given the same weights in the end.
+PASSED_OVER = """
+ddp = DDP(torch.nn.Linear(3, 2))
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+for step in range(9):
+    optimizer.zero_grad()
+    ddp(torch.randn(4, 3) + rank).square().mean().backward()
+    if rank == 1 and step == 2:
+        continue
+    optimizer.step()
+for p in ddp.parameters():
+    dist.broadcast(p.data, 0)
+dist.destroy_process_group()
+"""
+
 PROGRAMS = {
+    "passed over": PASSED_OVER,
     "outer": OUTER,
     "unfinished": UNFINISHED,
     "watched": WATCHED_ONLY,

@@ -20,6 +20,7 @@ import torch
 
 from torchsan.fix.trial import Holder
 from torchsan.observe.holders.extents import Extent, extent_of, holds_arrays
+from torchsan.observe.objects import attribute_of, class_members
 from torchsan.observe.sites import USER, kind_of, kind_of_path
 from torchsan.observe.tensors import memory_of
 
@@ -119,15 +120,22 @@ def _lasting(frames: list[FrameType], known: Known) -> Iterator[Inside]:
         if id(frame.f_globals) in running:
             yield from ((n, v) for n, v in list(frame.f_globals.items()) if not isinstance(v, torch.Tensor))
             yield from ((n, vars(v)) for n, v in list(frame.f_globals.items()) if isinstance(v, torch.Tensor))
-    yield from ((type(value).__name__, value) for value in known.objects)
-    yield from ((type(value).__name__, value) for value in _leading_on(gc.get_objects()))
+    yield from ((_name_of(type(value)), value) for value in known.objects)
+    yield from ((_name_of(type(value)), value) for value in _leading_on(gc.get_objects()))
 
 
 def _leading_on(objects: list[Any]) -> list[Any]:
-    """Those by which the program gets at others. There are many objects, and few kinds."""
-    wanted = {kind for kind in set(map(type, objects)) if _leads_on(kind)}
-    found = [value for value in objects if type(value) in wanted]
+    """Those by which the program gets at others. There are many objects, and few kinds.
+
+    Classes are told by their addresses: a metaclass may refuse to be hashed or compared.
+    """
+    kinds = {id(kind): kind for kind in map(type, objects)}
+    wanted = {address for address, kind in kinds.items() if _leads_on(kind)}
+    found = [value for value in objects if id(type(value)) in wanted]
     return [value for value in found if type(value) is not FunctionType or _is_written(value)]
+
+
+_name_of = type.__dict__["__name__"].__get__
 
 
 def _is_written(function: FunctionType) -> bool:
@@ -136,21 +144,22 @@ def _is_written(function: FunctionType) -> bool:
 
 
 def _leads_on(kind: type) -> bool:
-    known = _kinds.get(kind)
-    if known is None:
-        plain = kind in (FunctionType, GeneratorType, functools.partial)
-        known = _kinds[kind] = plain or _is_users(kind) or issubclass(kind, torch.nn.Module)
-    return known
+    known = _kinds.get(id(kind))
+    if known is None or known[0]() is not kind:
+        plain = kind is FunctionType or kind is GeneratorType or kind is functools.partial
+        leads = plain or _is_users(kind) or issubclass(kind, torch.nn.Module)
+        known = _kinds[id(kind)] = (weakref.ref(kind), leads)
+    return known[1]
 
 
-_kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+_kinds: dict[int, tuple[weakref.ref[type], bool]] = {}
 
 
 def _is_users(kind: type) -> bool:
-    module = getattr(kind, "__module__", None)
-    if module == "__main__":
-        return True
-    return _is_users_file(getattr(sys.modules.get(str(module)), "__file__", None))
+    module = class_members(kind).get("__module__")
+    if type(module) is not str:
+        return False
+    return module == "__main__" or _is_users_file(attribute_of(sys.modules.get(module), "__file__"))
 
 
 def _is_users_file(path: Any) -> bool:

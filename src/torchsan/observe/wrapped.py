@@ -41,6 +41,8 @@ class Wrapped:
     ignored: set[str]
     left_alone: frozenset[int]  # the parameters of these names, by identity
     synced: bool = False
+    alone: bool = False  # the last forward was one whose gradients stay on this rank
+    sums: int = 0  # forwards whose gradients are averaged
     last_sync: int = 0
     # Writes to its parameters from before: DDP has made them equal since.
     earlier: frozenset[Any] = frozenset()
@@ -168,13 +170,18 @@ class WrappedModules:
         if wrapped is None:
             return
         wrapped.forwards += 1
+        if torch.is_grad_enabled():
+            wrapped.alone = not ddp.require_backward_grad_sync
         if torch.is_grad_enabled() and ddp.require_backward_grad_sync:
             wrapped.synced = True
+            wrapped.sums += 1
             if wrapped.gradients is not None:
                 wrapped.gradients.forward(self.recorder, frame)
 
     def after_backward(self, backwards: int) -> None:
         for ddp, wrapped in list(self.all.items()):
+            # What this rank adds after the sum is its own, though a sum was made before.
+            wrapped.synced = wrapped.synced and not wrapped.alone
             if wrapped.gradients is not None:
                 wrapped.gradients.passed(ddp)
 

@@ -119,14 +119,24 @@ def _uneven_loop(there: dict[int, Call], number: int, by_number: dict[int, dict[
 
     for rank, call in there.items():
         earlier = by_number[rank].get(number - 1)
-        again = any(entry.line == call.line and entry.number < number for entry in by_number[rank].values())
-        if not again or earlier is None:
+        rounds = [entry for entry in by_number[rank].values() if entry.line == call.line and entry.number <= number]
+        if len(rounds) < 2 or earlier is None or _begins_anew(rounds):
             continue
         loop = syntax.loop_around(_line(call.line).place)
         outside = [other for other in there.values() if other is not call and other.line != call.line]
         if loop is not None and any(not _inside(_line(other.line).place, loop) for other in outside):
             return Line(loop)
     return None
+
+
+def _begins_anew(rounds: list[Call]) -> bool:
+    """Calls of several sizes by one line, and the last is as the first: the loop over them is done and begins again.
+
+    What the other rank has left is then a loop further out.
+    """
+    first = min(rounds, key=lambda call: call.number)
+    last = max(rounds, key=lambda call: call.number)
+    return first.what == last.what and any(call.what != first.what for call in rounds)
 
 
 def _inside(place: Place, loop: Place) -> bool:

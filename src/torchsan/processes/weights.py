@@ -15,7 +15,7 @@ Facts = dict[int, list[dict[str, Any]]]  # by rank, in order
 Moment = dict[int, dict[str, Any]]  # what each rank had at one moment
 # Sums that went wrong: steps on them part the weights, and no line that touches the weights is to blame.
 EXPLAINING = ("TS401", "TS402", "TS403", "TS404")
-CONSEQUENCES = ("unknown", "unsynced")
+CONSEQUENCES = ("unknown", "unsynced", "skipped")
 
 
 def compare_weights(
@@ -156,8 +156,36 @@ def _cause(
                     return "written", _line(line), f"{op} writes another value on each rank"
         if any(not fact["synced"] for fact in at.values()):
             return "unsynced", _line(at[min(at)]["line"]), ""
-        return "unknown", _line(at[min(at)]["line"]), ""
+        passed_over = _passed_over(facts, ranks)
+        return "skipped" if passed_over else "unknown", _line(at[min(at)]["line"]), passed_over
     return "unknown", None, ""
+
+
+def _passed_over(facts: Facts, ranks: dict[int, Record]) -> str:
+    """In words: after as many sums, some ranks have made fewer steps than others, and their weights differ."""
+    ends = {rank: found[-1] for rank, found in facts.items() if found[-1]["when"] == "end"}
+    if len(ends) == len(facts) and not _different(ends):
+        return ""  # made equal again; by their steps the last records are not of one moment
+    optimizer = next(iter(facts.values()))[0]["optimizer"]
+    looks = {
+        rank: {fact["sums"]: fact for fact in record.facts if fact["kind"] == "sums" and fact["optimizer"] == optimizer}
+        for rank, record in ranks.items()
+    }
+    common = set.intersection(*(set(found) for found in looks.values()))
+    if not common:
+        return ""
+    sums = max(common)
+    at = {rank: found[sums] for rank, found in looks.items()}
+    steps = {rank: fact["steps"] for rank, fact in at.items()}
+    calls, digests = ([fact[key] for fact in at.values()] for key in ("calls", "digests"))
+    if (
+        len(set(steps.values())) == 1
+        or any(one != calls[0] for one in calls)
+        or all(one == digests[0] for one in digests)
+    ):
+        return ""
+    said = ", ".join(f"{count} on rank {rank}" for rank, count in sorted(steps.items()))
+    return f"before sum {sums} of gradients, steps made: {said}"
 
 
 def _written_on_some(facts: Facts, different: set[int]) -> tuple[Line, str] | None:

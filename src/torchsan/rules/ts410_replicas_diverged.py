@@ -72,6 +72,10 @@ CAUSES = {
     "written": ("written here", "write the same value on every rank, or broadcast it afterwards"),
     "settings": ("the optimizer's settings differ", "give the optimizer the same settings on every rank"),
     "unsynced": ("this step uses gradients of one rank alone", "step after a backward outside of no_sync()"),
+    "skipped": (
+        "some ranks make this step and others pass it over",
+        "let all ranks decide together: reduce what the decision hangs on",
+    ),
     "start": ("they are different from the start", "set one seed before the model is made, or broadcast its weights"),
     "unknown": ("they differ after this step", "compare what each rank does to the weights before this line"),
     "unmanaged": ("DDP does not know this parameter", "wrap the model after it is complete"),

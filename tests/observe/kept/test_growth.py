@@ -6,14 +6,15 @@ import gc
 
 import pytest
 from kept_in_projects import LEAKS_IN_PROJECTS, ON_PURPOSE_IN_PROJECTS, PROJECT
+from kept_in_the_library import LEAKS_IN_THE_LIBRARY, LET_GO_IN_THE_LIBRARY
 from kept_without_names import FULL_SOME_DAY, LEAKS_WITHOUT_NAMES
 from observe_kept_programs import LEAKS, ON_PURPOSE, SETUP
 
 PILING_UP = {name: SETUP + text for name, text in LEAKS.items()} | {
-    name: PROJECT + text for name, text in (LEAKS_IN_PROJECTS | LEAKS_WITHOUT_NAMES).items()
+    name: PROJECT + text for name, text in (LEAKS_IN_PROJECTS | LEAKS_WITHOUT_NAMES | LEAKS_IN_THE_LIBRARY).items()
 }
 MEANT = {name: SETUP + text for name, text in ON_PURPOSE.items()} | {
-    name: PROJECT + text for name, text in (ON_PURPOSE_IN_PROJECTS | FULL_SOME_DAY).items()
+    name: PROJECT + text for name, text in (ON_PURPOSE_IN_PROJECTS | FULL_SOME_DAY | LET_GO_IN_THE_LIBRARY).items()
 }
 
 

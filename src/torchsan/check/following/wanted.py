@@ -17,7 +17,6 @@ from torchsan.check.following.said import documented
 from torchsan.check.reading.program import FunctionInfo, Program
 from torchsan.check.reading.project import Project
 
-MOST_FILES = 12
 MOST_TEXT = 300_000
 _IS_TENSOR = re.compile(r"^(?:Optional\[)?(?:torch\.)?(?:Float)?Tensor\b")
 _WALKS = re.compile(r"gradcheck\(|\.backward\(|autograd\.grad\(")
@@ -31,6 +30,7 @@ _KEEPS_NONE = re.compile(r"no_grad|inference_mode|numpy\(|\.detach\(|\.item\(|\.
 _COUNTS = frozenset({"long", "int", "bool", "byte", "one_hot", "bincount", "unique", "nonzero", "scatter_"})
 
 
+@lru_cache(maxsize=1024)
 def asked_for(info: FunctionInfo, program: Program, project: Project | None) -> str:
     """The argument of which gradients are wanted; nothing where nobody is known to want any."""
     if project is None or isinstance(info.node, ast.Lambda) or not info.returns or _FOR_NUMBERS.search(info.name):
@@ -86,11 +86,19 @@ def _is(node: ast.AST, name: str) -> bool:
 @lru_cache(maxsize=256)
 def tested(name: str, project: Project) -> bool:
     """Whether a test of the tree walks backward through what it calls by this name."""
-    for path, text in project.mentions(name)[: 2 * MOST_FILES]:
-        if "test" in os.path.basename(path) and len(text) < MOST_TEXT and _WALKS.search(text):
-            for part in re.split(r"\n(?=[ \t]*def )", text):
-                if f"{name}(" in part and _WALKS.search(part):
-                    return True
-                if re.search(rf"gradcheck\([^)]*\b{re.escape(name)}\b", part):
-                    return True
+    for text in _walking(project):
+        if name not in text:
+            continue
+        for part in re.split(r"\n(?=[ \t]*def )", text):
+            if f"{name}(" in part and _WALKS.search(part):
+                return True
+            if re.search(rf"gradcheck\([^)]*\b{re.escape(name)}\b", part):
+                return True
     return False
+
+
+@lru_cache(maxsize=8)
+def _walking(project: Project) -> tuple[str, ...]:
+    """The tests of the tree in which something is walked backward."""
+    speak = dict([*project.mentions("gradcheck"), *project.mentions("backward")])
+    return tuple(t for p, t in speak.items() if "test" in os.path.basename(p) and len(t) < MOST_TEXT)

@@ -149,3 +149,20 @@ class Walker:
                 found.site = found.site or site
                 found.ticks.add(bisect_right(self.ticks, sequence))
         return found
+
+    def comes_back(self, node: Any, before: set[int], closed: set[Origin]) -> bool:
+        """Does a graph lead to one of these nodes without going through others? True where that is too far to see."""
+        met, todo = {node}, [node]
+        while todo:
+            self.left -= 1
+            if len(met) > MAX_GRAPH or self.left < 0:
+                return True
+            for parent, _ in todo.pop().next_functions:
+                if parent is None or parent in met:
+                    continue
+                met.add(parent)
+                if compat.node_sequence(parent) in before:
+                    return True
+                if (line_of(nodes.site_of_node(parent)), type(parent).__name__) not in closed:
+                    todo.append(parent)
+        return False

@@ -35,7 +35,7 @@ from torchsan.observe.timing import Share
 
 MAX_TICKS = 4_096
 # Lines whose newest carriers are asked how far back they reach.
-RUNNING = 24
+RUNNING, FATES = 24, 3
 # Steps for which the line that puts a graph into its holder is waited for, if it does so at every one; and at most.
 CATCHING, LONGEST_CATCH = 4, 256
 # How many lines' looks may wait for their second one, and how often it may find nothing.
@@ -227,13 +227,17 @@ class GrowthSensor:
                 lines.setdefault(one.origin, []).append(one)
         carried = []
         for number, ones in list(lines.items())[:RUNNING]:
-            reach = walker.reach(ones[0].node)
-            if reach.site is None or len(reach.ticks) < STEPS:
+            # One line makes values of several fates: of a state for training, which is cut, and of one for validation.
+            newest = {one.sequence: one for one in reversed(ones)}
+            far = ((one, walker.reach(one.node)) for one in list(reversed(newest.values()))[:FATES])
+            chain = next(((one, r) for one, r in far if r.site is not None and len(r.ticks) >= STEPS), None)
+            if chain is None:
                 continue
             running[number] = {one.sequence for one in ones}
-            if reach.sequences & (before.get(number, set()) - {ones[0].sequence}):
-                carried.append((ones[:4], reach))
-        return running, _named(carried, found)
+            latest, reach = chain
+            if reach.sequences & (before.get(number, set()) - {latest.sequence}):
+                carried.append(([one for one in ones if one.sequence <= latest.sequence][:4], reach))
+        return running, _own_chains(_named(carried, found), walker, before)
 
     def _suspect(self, event: GraphKept, carrier: Carrier, grower: Grower | None) -> None:
         if any(_line(suspect.event) == _line(event) and not suspect.refuted for suspect in self.suspects):
@@ -324,6 +328,17 @@ def _named(carried: list[tuple[list[Carrier], Reach]], found: Carriers) -> list[
         # `sum(step() for _ in data)` has its total where no name leads; it is made of itself all the same.
         named = [_Carried(ones[0], reach, Step(None, "", "local", 0, "")) for ones, reach in carried[:1]]
     return named
+
+
+def _own_chains(carried: list[_Carried], walker: Walker, before: dict[Origin, set[int]]) -> list[_Carried]:
+    """Without those that are made from their former selves only by way of another that is told, the newer of two."""
+    kept = carried
+    for one in reversed(carried):
+        others = {other.carrier.origin for other in kept if other is not one}
+        former = before.get(one.carrier.origin, set()) - {one.carrier.sequence}
+        if others and not walker.comes_back(one.carrier.node, former, others):
+            kept = [other for other in kept if other is not one]
+    return kept
 
 
 def _event(

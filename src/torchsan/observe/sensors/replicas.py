@@ -215,6 +215,25 @@ class ReplicaSensor:
     def _ddp_forward(self, ddp: Any, frame: FrameType) -> None:
         if self._on():
             self.wrapped.forward(ddp, frame)
+            self._before_sum(ddp)
+
+    def _before_sum(self, ddp: Any) -> None:
+        """Ranks that pass over a step count steps differently; the same sum is the same moment on all of them."""
+        journal, wrapped = self.recorder.journal, self.wrapped.all.get(ddp)
+        if journal is None or wrapped is None or wrapped.alone or not torch.is_grad_enabled() or not _due(wrapped.sums):
+            return
+        for optimizer, known in list(self._optimizers.items()):
+            parameters = parameters_of(optimizer)[:MAX_PARAMETERS]
+            mine = all(id(p) in wrapped.managed and is_exact_tensor(p) and is_plain(p) for p in parameters)
+            if known.steps and parameters and mine:
+                journal.write(
+                    "sums",
+                    optimizer=known.number,
+                    sums=wrapped.sums,
+                    steps=known.steps,
+                    calls=dict(self.recorder.calls),
+                    digests=[digest_of(p) for p in parameters],
+                )
 
     def _after_backward(self, backwards: int) -> None:
         if self.wrapped.all and self._on():

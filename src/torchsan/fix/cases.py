@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from torchsan.fix.proof import SHARED, Case
+from torchsan.fix.source import real
 from torchsan.fix.trial import Trial
 from torchsan.model import Finding
+from torchsan.model.source import real_path
 
 # Leaves are written, or views of them.
 LEAVES = {"TS102", "TS103"}
@@ -49,3 +51,19 @@ def made_in_forward(case: Case) -> bool:
     """Torch made the write, and only backward could not pass it: what the program then computed is known."""
     fails_late = any(span.role == "needed" for span in case.target.spans)
     return case.target.code == "TS107" and fails_late and case.reference is not None and not case.reference.failed
+
+
+def is_unseen(case: Case) -> bool:
+    """Does autograd not see the write? Then the healed run has right values, but not their gradient."""
+    return case.reference is not None and bool(_written(case.target) & case.reference.unseen)
+
+
+def _written(finding: Finding) -> set[tuple[str, int]]:
+    return {(real(real_path(span.path)), span.line) for span in finding.spans if span.role == "mutated"}
+
+
+def meant(case: Case) -> str:
+    """What the refused write of the target means, where it is made for every pass anew."""
+    known = case.reference.meanings if case.reference is not None else {}
+    found = {known.get(place, "") for place in _written(case.target)} - {""}
+    return "" if not found else found.pop() if len(found) == 1 else "unclear"

@@ -14,8 +14,10 @@ from torchsan.fix.cases import (
     ASTRIDE,
     LEAVES,
     cuts,
+    is_unseen,
     loses_leaves,
     made_in_forward,
+    meant,
     other_losses,
     shared_as_well,
 )
@@ -34,13 +36,18 @@ Run = Callable[[dict[str, Source], Mode], Trial]
 SAME_FUNCTION = {"TS103", "TS104", "TS107", "TS109", "TS202", "TS206"}
 # It matters when steps are taken: with steps that leave parameters alone all must be the same.
 SAME_WHEN_FROZEN = {"TS105", "TS111", "TS201"}
+# Nobody sees the write but the memory.
+UNSEEN = {"TS201"}
 # What a backward tells must be the derivative of what it started from; that alone says nothing of the loss itself.
 BY_SLOPES = SAME_FUNCTION | SAME_WHEN_FROZEN
 HEALED = "the run in which saved values are kept"
 RETAINED = "the run in which graphs are kept for later passes"
-# The healed run tells all that can be known of these: autograd never looks at a tensor of inference mode.
-HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS108", "TS111", "TS201"} | set(HEALED_ON_RANKS)
+# The healed run tells all that can be known of these: autograd never looks at a tensor of inference mode. It does not
+# where the write itself is unseen by autograd: values are kept there, and the gradient still passes the write by.
+HEALED_IS_TRUE = BY_REFERENCE | {"TS105", "TS108", "TS111"} | set(HEALED_ON_RANKS)
 LITERAL = "the run in which the refused write is made"
+VALUE = "the run in which the refused write makes a new value and the parameter keeps its own"
+LASTING = "each pass makes the write: it may be meant to change the parameter for good, or only what is computed"
 KEPT = "the run in which each holder keeps its value"
 HEALED_AND_KEPT = "the run in which saved values are kept and each holder keeps its value"
 UNCACHED = "the run in which autocast keeps no copies"
@@ -85,7 +92,7 @@ class Evidence:
             return self._by_cache(case)
         if code == "TS501":
             return by_live_nodes(case, self._differs(case.before, case.after, How(), case))
-        if code in BY_SLOPES:
+        if code in BY_SLOPES or is_unseen(case):
             return self._by_slopes(case)
         return _unproved(self._other or "there is nothing to compare with")
 
@@ -94,17 +101,20 @@ class Evidence:
     def _by_reference(self, case: Case) -> Verdict | None:
         assert case.reference is not None
         code = case.target.code
-        verdict = self._by_both(case) if code in HEALED_IS_TRUE else None
+        meaning = meant(case) if code in LEAVES | {"TS106"} else ""
+        if meaning:
+            return self._by_value(case, meaning)
+        verdict = self._by_both(case) if code in HEALED_IS_TRUE | UNSEEN else None
         if verdict is not None:
             return verdict
         # A cut takes gradients away that no optimizer took: all that it computes with must be the same.
         how = How(fewer=code in CUTTING, values=code != "TS105")
         problem = self._differs(case.reference, case.after, how, case)
-        against = RETAINED if code == "TS111" else HEALED if code in HEALED_IS_TRUE - {"TS108"} else LITERAL
+        against = RETAINED if code == "TS111" else HEALED if code in (HEALED_IS_TRUE | UNSEEN) - {"TS108"} else LITERAL
         against = HEALED_ON_RANKS.get(code, against)
         if problem:
             self._other = f"it is not {against}: {problem}"
-            return Verdict("dropped", problem) if code in BY_REFERENCE else None
+            return Verdict("dropped", problem) if code in BY_REFERENCE and not is_unseen(case) else None
         if case.reference.astride:
             return _unproved(ASTRIDE)
         if code == "TS105" and loss_comes_late(case.old, case.target):
@@ -112,13 +122,28 @@ class Evidence:
         if self._reaches_others(case):
             return _unproved(f"{told(case.after, LITERAL)}, but that write also changes what the leaf was made from")
         words = f"runs; {told(case.after, against)}"
-        if code in HEALED_IS_TRUE or not case.after.passes:
+        if (code in HEALED_IS_TRUE and not is_unseen(case)) or not case.after.passes:
             return Verdict("proved", words, equal=True)
         # The write was made unseen by autograd: whether that is right for the gradients is another question.
         measured, problem = self._slopes(case)
         if problem:
-            return Verdict("runs", f"runs, not proved: {told(case.after, LITERAL)}, but {problem}", equal=True)
+            return Verdict("runs", f"runs, not proved: {told(case.after, against)}, but {problem}", equal=True)
         return Verdict("proved", f"{words}, and {measured}", equal=True)
+
+    def _by_value(self, case: Case, meaning: str) -> Verdict:
+        """A refused write of a forward: what is made as it stands is trained, too, and no measure of what is meant."""
+        if meaning != "value":
+            return _unproved(LASTING)
+        self.tell("running it with new values for the refused writes")
+        fresh = self.run(dict(self.changed), "fresh")
+        if fresh.failed or not fresh.passes:
+            return _unproved(LASTING)
+        problem = self._differs(fresh, case.after, How(), case)
+        if problem:
+            return Verdict("dropped", f"it is not {VALUE}: {problem}")
+        measured, problem = self._slopes(case)
+        words = f"runs; {told(case.after, VALUE)}"
+        return _unproved(problem) if problem else Verdict("proved", f"{words}, and {measured}")
 
     def _reaches_others(self, case: Case) -> bool:
         """Torch refused the write, so that nobody saw it change the data of which a leaf is a second name."""

@@ -10,6 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
+from torchsan.fix.forwards import Forwards, Meaning, Place, leaf_of, moves
 from torchsan.observe.patches import Patches
 
 REFUSED = (
@@ -30,9 +31,11 @@ class Literal(TorchFunctionMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.made = 0
+        self.forwards = Forwards()
         self._patches = Patches()
 
     def start(self) -> None:
+        self.forwards.start()
         original = torch.nn.Module.__setattr__
 
         def assign(module: torch.nn.Module, name: str, value: Any) -> None:
@@ -43,7 +46,7 @@ class Literal(TorchFunctionMode):  # type: ignore[misc]
                 if known is None or not isinstance(value, torch.Tensor):
                     raise
                 self.made += 1
-                known.data = value.detach().clone()
+                self.assigned(known, value)
 
         self._patches.set(torch.nn.Module, "__setattr__", assign)
         self.__enter__()
@@ -51,15 +54,29 @@ class Literal(TorchFunctionMode):  # type: ignore[misc]
     def stop(self) -> None:
         self.__exit__(None, None, None)
         self._patches.remove()
+        self.forwards.stop()
+
+    @property
+    def meanings(self) -> dict[Place, Meaning]:
+        """Lines whose refused write is made for every pass anew."""
+        return self.forwards.found()
+
+    def assigned(self, leaf: torch.Tensor, value: torch.Tensor) -> None:
+        self.forwards.written(leaf, (), moves=False)
+        leaf.data = value.detach().clone()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if _writes(func, args) and args[0].is_inference() and not torch.is_inference_mode_enabled():
+        result = self._call(func, args, kwargs or {})
+        self.forwards.called(args, result)
+        return result
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if writes(func, args) and args[0].is_inference() and not torch.is_inference_mode_enabled():
             # Torch makes such a write before it refuses it: it must be known beforehand.
             self.made += 1
             with torch.inference_mode():
                 return func(*args, **kwargs)
-        if _writes(func, args) and torch.is_grad_enabled() and _is_folded(args[0]):
+        if writes(func, args) and torch.is_grad_enabled() and _is_folded(args[0]):
             return self._unseen(func, args, kwargs)
         try:
             return func(*args, **kwargs)
@@ -74,6 +91,11 @@ class Literal(TorchFunctionMode):  # type: ignore[misc]
 
     def _unseen(self, func: Any, args: Any, kwargs: Any) -> Any:
         self.made += 1
+        for written in _pytree.tree_leaves(args[:1]):
+            leaf = leaf_of(written)
+            if leaf is not None:
+                again = written is args[0] and moves(func, written, args[1:], kwargs)
+                self.forwards.written(leaf, (args[1:], kwargs), moves=again)
         plain = _pytree.tree_map(lambda v: v.data if isinstance(v, torch.Tensor) else v, args[:1])
         with torch.no_grad():
             try:
@@ -129,7 +151,7 @@ def _known_to_autograd(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) and value.is_inference() else value
 
 
-def _writes(func: Any, args: Any) -> bool:
+def writes(func: Any, args: Any) -> bool:
     name = getattr(func, "__name__", "")
     writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
     return writes and bool(args) and isinstance(args[0], torch.Tensor)

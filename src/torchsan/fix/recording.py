@@ -162,6 +162,8 @@ class Recording:
         trial.slopes = [slopes for extra in self._extras for slopes in getattr(extra, "found", ())]
         trial.leaf_uses = [uses for extra in self._extras for uses in getattr(extra, "leaf_uses", ())]
         for extra in self._extras:
+            trial.meanings.update(getattr(extra, "meanings", {}))
+            trial.unseen |= getattr(extra, "unseen", set())
             trial.made.update(getattr(extra, "made_by_call", {}))
         trial.copies = self._copies.copies if self._copies is not None else 0
         trial.copies_written = self._copies is not None and self._copies.written
@@ -193,18 +195,19 @@ class Recording:
 
 
 def _extras(mode: Mode) -> list[Any]:
-    from torchsan.fix import draws, literal, shaking, slopes
+    from torchsan.fix import draws, fresh, literal, shaking, slopes, unseen
 
     made: dict[str, list[Callable[[], Any]]] = {
         "watch": [],
-        "lines": [],
-        "heal": [literal.Literal],
+        "lines": [unseen.UnseenWrites],
+        "heal": [literal.Literal, unseen.UnseenWrites],
         "scramble": [literal.Literal, literal.Scramble, shaking.Shaken],
         "frozen": [literal.Literal, literal.Frozen],
         "shaken": [literal.Literal, shaking.Shaken],
         "shaken watch": [shaking.Shaken],
         "shaken alike": [lambda: shaking.Shaken(numbered=False)],
         "apart": [literal.Apart],
+        "fresh": [fresh.Fresh],
         "uncached": [literal.Uncached],
         "slopes": [slopes.Meter],
         "memory": [],

@@ -19,6 +19,7 @@ from torchsan.fix.sharing import meant_to_stay, named_twice, still_shared
 from torchsan.fix.source import Edit, Source, real
 from torchsan.fix.trial import Alias, Trial
 from torchsan.fix.unrun import gap
+from torchsan.fix.unseen import still_unseen
 from torchsan.model import Finding
 from torchsan.model.source import real_path
 
@@ -87,7 +88,7 @@ def _as_a_whole(engine: Engine, last: Trial, outcome: Outcome) -> Verdict:
     codes = {mend.finding.code for mend in outcome.accepted}
     if codes <= BY_REFERENCE | MAYBE_BY_REFERENCE:
         first = engine.first_reference()
-        if not first.failed and not first.astride and not compare(first, last, How()):
+        if not first.failed and not first.astride and not first.meanings and not compare(first, last, How()):
             slopes = engine.trial(dict(engine.changed), "slopes").slopes if last.passes else []
             if not last.passes or (slopes and all(one.agree() for one in slopes)) or codes <= BY_REFERENCE:
                 return Verdict("proved", f"together with the other edits it runs; {told(last, HEALED)}", equal=True)
@@ -148,9 +149,28 @@ def unsaid(engine: Engine, claim: Claim, run: dict[str, Source] | None = None) -
     problem = compare(claim.run, plain, How(restless=engine.restless))
     if problem:
         return f"run again, {problem}"
+    why = _unseen(engine, claim, plain)
+    if why:
+        return why
     old = {**claim.changed, **(run or {})}
     analysed = {path: [now for _, now in regions(old[path], new)] for path, new in claim.changed.items()}
     return gap(_edited(engine, claim.changed, plain, analysed), claim.mended, plain.idle) or _by_chance(engine, claim)
+
+
+def _unseen(engine: Engine, claim: Claim, plain: Trial) -> str:
+    """A write that autograd does not see stays one on a copy, too: then only differences of losses can speak for it."""
+    found = [
+        line
+        for candidate, finding, _ in claim.mended
+        for line in still_unseen(plain.unseen, finding, candidate.source, claim.changed)
+    ]
+    if not found or not claim.run.passes:
+        return ""
+    engine.tell("measuring gradients by differences of losses")
+    slopes = engine.trial(dict(claim.changed), "slopes").slopes
+    if slopes and all(one.agree() for one in slopes):
+        return ""
+    return f"autograd does not see the write at line {found[0][1]}, and its gradients are not differences of losses"
 
 
 def _by_chance(engine: Engine, claim: Claim) -> str:

@@ -15,6 +15,7 @@ from torchsan.model.memory import Memory
 # parts of the code it came to. shaken: healed, with other numbers; shaken watch: under the recorder, with the same.
 # shaken alike: that, with the same noise for all tensors that one call makes.
 # apart: healed, and no leaf shares its memory with what it was made from.
+# fresh: healed, and a refused write of a leaf makes a new value that autograd follows; the leaf keeps its own.
 # memory: what is kept is measured, and nothing else.
 Mode = Literal[
     "watch",
@@ -28,10 +29,11 @@ Mode = Literal[
     "shaken watch",
     "shaken alike",
     "apart",
+    "fresh",
     "memory",
 ]
 WATCHED = ("watch", "shaken watch", "shaken alike")
-HEALED = ("heal", "scramble", "frozen", "shaken", "apart")
+HEALED = ("heal", "scramble", "frozen", "shaken", "apart", "fresh")
 
 # Relative to the largest entry; in-place and out-of-place twins differ by rounding at most.
 TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float16": 2e-2, "bfloat16": 5e-2}
@@ -231,6 +233,10 @@ class Trial:
     made: dict[str, int] = field(default_factory=dict)
     # A backward went through leaves as they were before a change and as they were after it; a healed run knows.
     astride: bool = False
+    # Lines whose refused write of a leaf is made for every pass anew, and what that may mean; a healed run knows.
+    meanings: dict[tuple[str, int], str] = field(default_factory=dict)
+    # Lines that write, unseen by autograd, what has a gradient; known where it was asked which lines are executed.
+    unseen: set[tuple[str, int]] = field(default_factory=set)
     # How many processes took part.
     ranks: int = 1
 

@@ -48,6 +48,8 @@ class _Passing(threading.local):
     site: Site | None = None
     keeps_gradients = False
     region: Any = None
+    # The line that called it, once it is known.
+    called: Site | None = None
 
 
 class Recorder:
@@ -204,7 +206,7 @@ class Recorder:
 
     @region.setter
     def region(self, region: Any) -> None:
-        self.state.region = region
+        self.state.region, self.state.called = region, None
         if get_ident() == clock.home:
             self.in_region(region is not None)
 

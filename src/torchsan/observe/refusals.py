@@ -11,6 +11,7 @@ from torchsan import compat
 from torchsan.model import Place
 from torchsan.model.events import Line, Memory, Reason, RefusedWrite, Write
 from torchsan.observe import expressions as syntax
+from torchsan.observe import nodes
 from torchsan.observe.names import local_names, name_memory
 from torchsan.observe.objects import class_attribute, is_tensor, text_of, told_of
 from torchsan.observe.sites import USER, frame_place, kind_of, place_in, site_of, user_frames
@@ -104,12 +105,21 @@ def refused(recorder: Recorder, error: BaseException, frame: FrameType, *, op: s
         if known.kind != "tensor" or not name:
             memory = Memory(name or known.name, known.kind, known.shape)
     custom = _custom_function_write(frame, tensor) if reason == "custom-function" else None
-    origin = _first_inference_line(name, place) if reason == "inference" else origin_line(place, name)
+    origin = _origin(reason, name, place, tensor)
     event = RefusedWrite(
         reason, memory, Write(op, "op", line, callers=callers_of(frame)), origin, custom, text=str(error)
     )
     findings = recorder.emit(event)
     error.__torchsan__ = findings or True  # type: ignore[attr-defined]
+
+
+def _origin(reason: Reason, name: str, place: Place, tensor: Any) -> Line | None:
+    """Several views: where autograd recorded the op that returned them, a loop over a tensor or a split."""
+    if reason == "inference":
+        return _first_inference_line(name, place)
+    node = compat.grad_fn_of(tensor) if reason == "multi-view" and is_tensor(tensor) else None
+    made = nodes.line_of_node(node) if node is not None else None
+    return made if made is not None else origin_line(place, name)
 
 
 def _first_inference_line(name: str, place: Place) -> Line | None:
@@ -180,7 +190,7 @@ def _refused_at(recorder: Recorder, error: BaseException, reason: Reason, frame:
     name = written_name(place) or (_inference_name(frame, place) if reason == "inference" else "")
     callers = tuple(place_in(f.f_code, i) for f, i in traceback_frames(error.__traceback__)[1:4])
     write = Write("", "op", Line(whole_statement(place)), callers=callers)
-    origin = _first_inference_line(name, place) if reason == "inference" else origin_line(place, name)
+    origin = _origin(reason, name, place, local_names(frame).get(name))
     findings = recorder.emit(RefusedWrite(reason, Memory(name), write, origin, text=str(error)))
     error.__torchsan__ = findings or True  # type: ignore[attr-defined]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torchsan import compat
@@ -13,16 +14,33 @@ from torchsan.observe.recorder import Recorder
 from torchsan.observe.sites import site_of, user_frames
 
 
-def explain_reuse(recorder: Recorder, roots: list[Any], frame: Any, first: Line | None) -> list[Any]:
-    """`first`: the backward that released the graph, as far as known."""
+def explain_reuse(
+    recorder: Recorder, roots: list[Any], frame: Any, first: Line | None, began: int | None = None
+) -> list[Any]:
+    """`first`: the backward that released the graph, as far as known; `began`: when it began.
+
+    The pass that fails has released what it came through before: only what is older can have been used up.
+    """
+    released = [node for node in nodes.walk(roots) if nodes.is_released(node)]
+    old = [node for node in released if began is not None and 0 <= nodes.sequence(node) < began]
+    if began is None or len(old) == len(released):
+        at = _edge(roots, lambda node: not nodes.is_released(node), set(released))
+        return _tell(recorder, at or released[0], frame, first) if released else []
+    at = _edge(roots, lambda node: not 0 <= nodes.sequence(node) < began, set(old))
+    return _tell(recorder, at or (old or released)[0], frame, first)
+
+
+def _edge(roots: list[Any], is_new: Callable[[Any], bool], used: set[Any]) -> Any:
+    """The node of the old graph that the new one was built upon."""
     for node in nodes.walk(roots):
-        if nodes.is_released(node):
+        if not is_new(node):
             continue
         for parent, _ in node.next_functions:
-            if parent is not None and nodes.is_released(parent):
-                return _tell(recorder, parent, frame, first)
-    released = [node for node in nodes.walk(roots) if nodes.is_released(node)]
-    return _tell(recorder, released[0], frame, first) if released else []
+            if parent is None or is_new(parent):
+                continue
+            if parent in used or any(one in used for one in nodes.walk([parent])):
+                return parent
+    return None
 
 
 def _tell(recorder: Recorder, node: Any, frame: Any, first: Line | None) -> list[Any]:

@@ -50,6 +50,7 @@ h.sum().backward()
 
 FIXES = (
     ("origin", "inplace_false"),
+    ("mutated", "tracked_write"),
     ("mutated", "out_of_place"),
     ("saved", "clone_saved"),
     ("mutated", "clone_before_write"),

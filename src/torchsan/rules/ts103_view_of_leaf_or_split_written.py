@@ -67,7 +67,9 @@ def judge(event: Any, history: Any) -> Finding | None:
     else:
         message = f"{event.memory.quoted} is one of several views returned together, and is written in place"
         why = "autograd cannot tell what a write to one of these views does to the others"
-        fixes = (idea("use the op without the underscore and bind its result to the name"),)
+        fixes = (
+            idea("put results of the op without the underscore together (torch.stack), or write the whole by index"),
+        )
         label = "written here"
     return finding(globals(), message, refusal_spans(event, label, "the views were made here"), why=why, fixes=fixes)
 

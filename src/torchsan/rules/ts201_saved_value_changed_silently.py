@@ -57,6 +57,7 @@ FIXES = (
     ("mutated", "array_copy"),
     ("aliased", "array_copy"),
     ("mutated", "local_value"),
+    ("mutated", "tracked_write"),
     ("mutated", "out_of_place"),
     ("mutated", "clone_before_write"),
     ("mutated", "clone_for_collective"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from torchsan.model import Fix, Span
 from torchsan.model.events import Save, StaleSave, Write
 
@@ -132,7 +134,7 @@ def story(event: StaleSave) -> str:
             "the write comes after this backward in the source, so the value is from an earlier pass of the loop: "
             "a hidden state or a result that is carried over; detach it, or compute it in every pass"
         )
-    if write.kind == "optimizer":
+    if write.kind == "optimizer" or _by_an_optimizer(write):
         return (
             "two losses share these weights, and the step for one comes before the backward of the other; "
             "in GAN and actor-critic updates run the second forward after the first step"
@@ -146,6 +148,12 @@ def story(event: StaleSave) -> str:
     if write.op == "__iadd__" and not result_saved(save):
         return "`+=` writes into the tensor itself; a residual sum needs `x = x + y` here"
     return ""
+
+
+def _by_an_optimizer(write: Write) -> bool:
+    """The line that writes is one of torch's optimizers."""
+    library = write.line.library if write.line is not None else None
+    return library is not None and PurePath(library.path).parts[-3:-1] == ("torch", "optim")
 
 
 def idea(title: str) -> Fix:

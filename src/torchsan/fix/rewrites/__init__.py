@@ -24,6 +24,7 @@ from torchsan.fix.rewrites import (
     scripting,
     state,
     stores,
+    tracked,
     weights,
     writes,
 )
@@ -55,6 +56,7 @@ REWRITES: dict[str, Rewrite] = {
     "rebuild": rebuilding.rebuild,
     "copied_weights": weights.copied_weights,
     "clear_cache": weights.clear_cache,
+    "tracked_write": tracked.tracked_write,
     "returned_twin": writes.returned_twin,
     "detach_carried": graphs.detach_carried,
     "detach_handed_out": kept_graphs.detach_handed_out,

@@ -43,15 +43,15 @@ def _hoisted(spot: Spot) -> Found:
         if not names & used or not source.owns_its_lines(statement) or not source.owns_its_lines(loop.body[0]):
             continue
         text = source.segment(statement)
-        if "\n" in text or any(depends(source, statement, s) for s in block[block.index(statement) + 1 : at]):
-            continue
         inside = syntax.insert_before(source, loop.body[0], text)
+        if "\n" in text or inside is None:
+            continue
+        if any(depends(source, statement, s) for s in block[block.index(statement) + 1 : at]):
+            # Others above the loop read it: they keep theirs.
+            yield f"compute {', '.join(sorted(names & used))} anew in every turn of the loop", [inside]
+            continue
         first, last = source.line_start(statement.lineno), source.line_start((statement.end_lineno or 0) + 1)
-        if inside is not None:
-            yield (
-                f"compute {', '.join(sorted(names))} in every turn of the loop",
-                [Edit(first, last, ""), inside],
-            )
+        yield f"compute {', '.join(sorted(names))} in every turn of the loop", [Edit(first, last, ""), inside]
 
 
 def _kept_by_constructor(source: Source) -> Iterator[tuple[ast.Assign, ast.ClassDef]]:

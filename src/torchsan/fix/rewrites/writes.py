@@ -36,7 +36,7 @@ NO_TWIN = {
 def out_of_place(spot: Spot, *, unread: bool = False) -> Found:
     """The twin of a write, bound to the name that was written; also where nobody reads it, if `unread`."""
     source, statement = spot.source, spot.source.statement(spot.span)
-    others = _other_names(spot, statement) if statement is not None else []
+    others = other_names(spot, statement) if statement is not None else []
     if others is None:
         return  # another tensor must see the change, and cannot be given it
     if statement is not None and _writes_part(spot, statement):
@@ -54,7 +54,7 @@ def out_of_place(spot: Spot, *, unread: bool = False) -> Found:
         yield title, edits
 
 
-def _other_names(spot: Spot, statement: ast.stmt) -> list[str] | None:
+def other_names(spot: Spot, statement: ast.stmt) -> list[str] | None:
     """Names that must be bound to the new value as well; nothing at all where that cannot be done."""
     written = written_in(spot, statement)
     variable = syntax.variable_of(written) if written is not None else None
@@ -120,7 +120,7 @@ def fresh_result(spot: Spot) -> Found:
 def clone_before_write(spot: Spot) -> Found:
     """A copy just before the write, for all names that hold the memory: what was saved is then not what is written."""
     source, statement = spot.source, spot.source.statement(spot.span)
-    others = _other_names(spot, statement) if statement is not None else None
+    others = other_names(spot, statement) if statement is not None else None
     if statement is None or others is None:
         return
     written = written_in(spot, statement)

@@ -136,9 +136,11 @@ class Region:
 
     def site_at(self, frame: FrameType) -> Site:
         """The line of an autograd node that is made while the region runs."""
-        if self.node_site is None:
-            return site_of(frame)
-        return self.node_site
+        if self.node_site is not None:
+            return self.node_site
+        # All of it is torch's own code: one line has called it, however many nodes it makes.
+        found = self.recorder.state.called = self.recorder.state.called or site_of(frame)
+        return found
 
     def describe_save(self, saved: nodes.Saved) -> Save:
         """A value that the region keeps for its backward, told by the line that needs it."""

@@ -328,7 +328,8 @@ class GraphSensor:
         elif nodes.RELEASED in text:
             last = self._last_backward
             line = Line(last.place, last.library_place) if last is not None else None
-            found = explain_reuse(self.recorder, roots, frame, line)
+            began = self.ledger.passes[-1][0] if self.ledger.passes else None
+            found = explain_reuse(self.recorder, roots, frame, line, began)
         elif OVERLAP.search(text) and innermost_user_frame(error.__traceback__) is None:
             found = explain_overlap(self.recorder, roots, text, frame)
         elif NO_GRAPH in text:

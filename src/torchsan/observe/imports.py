@@ -10,7 +10,6 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Any
 
-
 Around = Callable[[], AbstractContextManager[None]]
 
 

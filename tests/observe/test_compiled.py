@@ -112,6 +112,16 @@ def test_gradient_from_a_parameter_that_a_custom_function_overwrites(watch_progr
     assert watched.lines("mutated") == watched.marked("mutates")
 
 
+def test_a_program_that_imports_dynamo_is_compiled_as_without_us(tmp_path):
+    """In a process of its own: what dynamo takes for torch's functions is settled when it is first imported."""
+    path = tmp_path / "program.py"
+    path.write_text(LIGHT.replace("import torch\n", "import torch\nimport torch._dynamo\n", 1))
+    command = [sys.executable, "-m", "torchsan", "run", "--format", "concise", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "does not know how to trace" not in done.stderr
+    assert "TS321" in done.stderr
+
+
 HALVE = """
 import torch
 import torchsan

@@ -59,7 +59,8 @@ class CompiledSensor:
 
     def install(self) -> None:
         self.recorder.patches.set(torch, "compile", self._compile(torch.compile))
-        when_imported("torch._dynamo", self._watch_dynamo)
+        # Dynamo notes torch's functions by their address when it is imported: it must not take ours for them.
+        when_imported("torch._dynamo", self._watch_dynamo, self.recorder.aside)
         when_imported(compat_compile.AOT_MODULE, self._watch_aot)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from types import FrameType, FunctionType, GeneratorType, MemberDescriptorType, MethodType
+from types import FunctionType, GeneratorType, MemberDescriptorType, MethodType
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ from torchsan.observe.objects import (
     items_of,
     members_of,
 )
-from torchsan.observe.sites import OURS, USER, kind_of
+from torchsan.observe.sites import USER, kind_of
 
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 9
@@ -270,20 +270,12 @@ class Walk:
             self._young_among(gc.get_objects(2), wanted)
 
     def _young_among(self, objects: list[Any], wanted: Extent) -> None:
-        found: list[Any] = []
         for value in objects:
             if (type(value) is list or type(value) is dict) and value and id(value) not in self._met:
                 last = value[-1] if type(value) is list else next(reversed(dict.values(value)))  # type: ignore[arg-type]
                 last = last[0] if type(last) is tuple and last else last
                 if type(last) is torch.Tensor and extent_of(last) == wanted:
-                    found.append(value)
-        # What the user is making lies on his stack. What others keep, or have on theirs, is their own affair.
-        ours = {id(objects), id(found)}
-        keepers = [one for one in gc.get_referrers(*found) if id(one) not in ours] if found else []
-        kept = {id(below) for one in keepers if not _is_stack(one) for below in gc.get_referents(one)}
-        for value in found:
-            if id(value) not in kept:
-                self._young(value, wanted)
+                    self._young(value, wanted)
 
     def _young(self, value: list[Any] | dict[Any, Any], wanted: Extent) -> None:
         held = value if type(value) is list else [item for _, item in _ends_of_dict(value)]  # type: ignore[arg-type]
@@ -292,13 +284,6 @@ class Walk:
             if is_tensor(inner) and extent_of(inner) == wanted:
                 step = Step(None, f"[{index}]", "young", id(value), index)
                 self.census.holdings.append(Holding(step, inner, wanted))
-
-
-def _is_stack(keeper: Any) -> bool:
-    """Of a function of the user's that runs, or of ours, which looks at what it found."""
-    kind = type(keeper)
-    code = keeper.f_code if kind is FrameType else keeper.gi_code if kind is GeneratorType else None
-    return code is not None and kind_of(code) in (USER, OURS)
 
 
 def _on_another_way(at: Step, ways: dict[int, Step]) -> Step | None:

@@ -55,15 +55,16 @@ def made_in_forward(case: Case) -> bool:
 
 def is_unseen(case: Case) -> bool:
     """Does autograd not see the write? Then the healed run has right values, but not their gradient."""
-    return case.reference is not None and bool(_written(case.target) & case.reference.unseen)
+    return case.reference is not None and bool(written_at(case.target) & case.reference.unseen)
 
 
-def _written(finding: Finding) -> set[tuple[str, int]]:
+def written_at(finding: Finding) -> set[tuple[str, int]]:
+    """The lines that write, by the true paths of their files."""
     return {(real(real_path(span.path)), span.line) for span in finding.spans if span.role == "mutated"}
 
 
 def meant(case: Case) -> str:
     """What the refused write of the target means, where it is made for every pass anew."""
     known = case.reference.meanings if case.reference is not None else {}
-    found = {known.get(place, "") for place in _written(case.target)} - {""}
+    found = {known.get(place, "") for place in written_at(case.target)} - {""}
     return "" if not found else found.pop() if len(found) == 1 else "unclear"

@@ -14,10 +14,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
 from torchsan import compat
+from torchsan.fix.cases import written_at
 from torchsan.fix.holding import path_of
-from torchsan.fix.source import Source, line_map, real
+from torchsan.fix.source import Source, line_map
 from torchsan.model import Finding
-from torchsan.model.source import real_path
 from torchsan.observe.sites import user_frames
 from torchsan.observe.tensors import memory_of
 
@@ -77,7 +77,7 @@ def is_write(func: Any) -> bool:
 
 def still_unseen(unseen: set[Place], finding: Finding, old: Source, changed: dict[str, Source]) -> list[Place]:
     """Those of the lines that make the write of the finding, or that the edit has put there."""
-    mutated = {(real(real_path(s.path)), s.line) for s in finding.spans if s.role == "mutated"}
+    mutated = written_at(finding)
     found = []
     for path, line in sorted(unseen):
         new = changed.get(path)
